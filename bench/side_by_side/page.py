@@ -105,6 +105,7 @@ class Page(Sections):
                     [("all ten", "seconds", "s")],
                 ),
             ),
+            ("concurrency", self.concurrency),
             ("sleeps", self.sleeps),
             ("long-queue", self.long_queue),
             ("recovery", self.recovery),

@@ -53,6 +53,14 @@ WORKLOADS = {
         shared.memory,
         ("mycojobs", "celery", "rq", "bullmq-2", "beanstalkd"),
     ),
+    "concurrency": Workload(
+        "No-op jobs by concurrency",
+        own.concurrency,
+        ("mycojobs", "mycojobs-warm", "celery", "bullmq", "bullmq-sandboxed"),
+        shared=False,
+        repeats=2,
+        both_aof=False,
+    ),
     "sleeps": Workload(
         "Jobs of 100 ms of sleep, at 2 to 100 slots",
         own.sleeps,
@@ -99,6 +107,7 @@ class Sizes:
     scale: float = 1.0  # factor for the number of jobs of a drain
     trips: int = 300
     open_seconds: float = 3
+    concurrency: tuple = (2, 4, 8, 16, 32)  # numbers of slots for no-op jobs
     slots: tuple = (2, 10, 50, 100)  # numbers of slots for the workload with sleeping jobs
     sleep_seconds: int = 10
     lengths: tuple = (1000, 100_000, 1_000_000)
@@ -117,6 +126,7 @@ QUICK = Sizes(
     scale=0.15,
     trips=60,
     open_seconds=1.5,
+    concurrency=(2, 8),
     slots=(2, 50),
     sleep_seconds=1,
     lengths=(1000, 20_000),

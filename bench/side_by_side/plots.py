@@ -40,6 +40,14 @@ def latencies(results, workload, systems, title_of):
     return svg.curves(f"{WORKLOADS[workload].title}, ms by quantile", series, svg.NINES, svg.nines)
 
 
+def concurrency(results, systems, slots, title_of):
+    series = {}
+    for name in systems:
+        points = [(int(each), results.median("concurrency", name, "jobs_per_s", variant=each)) for each in slots]
+        series[title_of(name)] = [(number, rate) for number, rate in points if rate]
+    return svg.curves("No-op jobs a second, by concurrency", series, [(int(each), each) for each in slots], math.log10)
+
+
 def sleeps(results, systems, title_of):
     series = {"all slots busy": [(slots, slots * 10) for slots in (2, 10, 50, 100)]}
     for name in systems:

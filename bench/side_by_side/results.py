@@ -39,6 +39,16 @@ class Results:
         found = self.values(*which, **more)
         return statistics.median(found) if found else None
 
+    def best(self, workload, system, field):
+        """The variant with the highest median of the field, or None."""
+        variants = {row["variant"] for row in self.rows_of(workload, system)}
+        medians = {each: self.median(workload, system, field, variant=each) for each in variants}
+        return max((each for each in medians if medians[each] is not None), key=medians.get, default=None)
+
+    def highest(self, workload, system, field):
+        best = self.best(workload, system, field)
+        return None if best is None else self.median(workload, system, field, variant=best)
+
     def others(self):
         """(median, most) of what others used of the machine, while it was watched."""
         found = [row["others"] for row in self.rows if "others" in row]

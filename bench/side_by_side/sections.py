@@ -133,6 +133,25 @@ class Sections:
     def simple(self, workload, text, columns):
         self.add("", self.head(workload), "", text, "", self.rows(workload, self.in_modes(columns)))
 
+    def concurrency(self):
+        slots = sorted({row["variant"] for row in self.results.rows_of("concurrency")}, key=int)
+        text = (
+            "The concurrency is slots, processes or jobs at the same time. CPU of Redis is for one job at the concurrency with the most "
+            "jobs a second."
+        )
+        body = []
+        for name in self.systems("concurrency"):
+            cells = [self.cell("concurrency", name, "jobs_per_s", None, variant=each) for each in slots]
+            best = self.results.best("concurrency", name, "jobs_per_s")
+            cpu = self.results.median("concurrency", name, "redis_ms_per_job", variant=best) if best else None
+            body.append([title_of(name), *cells, best or "-", f"{short(cpu)} ms" if cpu is not None else "-"])
+        heads = ["jobs a second at", *slots, "best", "CPU of Redis"]
+        self.add("", self.head("concurrency"), "", text, "", table(heads, body))
+        self.left_out("concurrency")
+        self.picture(
+            "concurrency", "No-op jobs a second by concurrency", plots.concurrency(self.results, self.systems("concurrency"), slots, title_of)
+        )
+
     def sleeps(self):
         slots = ("2", "10", "50", "100")
         variants = {

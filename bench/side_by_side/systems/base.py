@@ -25,6 +25,7 @@ class System:
         self.workers = []
         self.next = 1
         self.start_seconds = None
+        self.redis_ms_per_job = None  # CPU of Redis in the last drain
         self.ledger_path = os.path.join(folder, f"ledger-{type(self).__name__}")
         self.ledger = Ledger(self.ledger_path)
 
@@ -119,7 +120,7 @@ class System:
         before = self.ended()
         self.hold()
         self.fill(kind, idents)
-        cpu = self.cpu()
+        cpu, redis_cpu = self.cpu(), self.redis_cpu()
         begin = time.perf_counter()
         self.release()
         try:
@@ -128,6 +129,7 @@ class System:
             left = before + count - self.ended()
             raise Skipped(f"is too slow here: {left} of {count} jobs were left after {limit} s", left=True) from None
         took = time.perf_counter() - begin
+        self.redis_ms_per_job = (self.redis_cpu() - redis_cpu) / count * 1e3
         return count / took, (self.cpu() - cpu) / count * 1e3, self.verdict(idents)
 
     def round_trips(self, count):
@@ -178,6 +180,9 @@ class System:
     def cpu(self):
         """CPU seconds so far of all that belongs to it, Redis too."""
         return cpu_seconds([worker.pid for worker in self.workers] + ([self.redis.process.pid] if self.redis else []))
+
+    def redis_cpu(self):
+        return cpu_seconds([self.redis.process.pid]) if self.redis else 0.0
 
     def pids(self):
         return [pid for worker in self.workers for pid in tree(worker.pid)]

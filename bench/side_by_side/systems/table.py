@@ -17,7 +17,7 @@ SYSTEMS = {
     "celery-fresh": (CeleryFresh, 2, 20, "Celery, a fresh process a task"),
     "celery-threads": (CeleryThreads, 2, 1000, "Celery threads"),
     "rq": (RQ, 2, 300, "RQ, fork a job, 2 workers"),
-    "bullmq": (BullMQ, 2, 0, "BullMQ in process"),
+    "bullmq": (BullMQ, 2, 10000, "BullMQ in process"),
     "bullmq-2": (BullMQ, 2, 10000, "BullMQ in process, concurrency 2"),
     "bullmq-50": (BullMQ, 50, 20000, "BullMQ in process, concurrency 50"),
     "bullmq-sandboxed": (BullMQSandboxed, 2, 5000, "BullMQ sandboxed processor, 2 processes"),

@@ -29,6 +29,22 @@ def sleeps(stage, names, sizes):
                 }, verdict
 
 
+def concurrency(stage, names, sizes):
+    """No-op jobs, drained at several numbers of slots, so that each system can be compared at its best."""
+    for slots in sizes.concurrency:
+        for name in names:
+            count = max(10, int(sizes.of(name).drain * sizes.scale))
+            with stage.started(name, slots=slots) as system:
+                system.drain("noop", max(5, count // 5))
+                rate, cpu, verdict = system.drain("noop", count)
+                yield name, f"{slots}", {
+                    "slots": slots,
+                    "jobs_per_s": rate,
+                    "cpu_ms_per_job": cpu,
+                    "redis_ms_per_job": system.redis_ms_per_job,
+                }, verdict
+
+
 def long_queue(stage, names, sizes):
     """The same jobs from the head of queues of several lengths: does the length cost anything?"""
     for length in sizes.lengths:

@@ -16,7 +16,8 @@ def drain(system, sizes):
     system.drain("noop", max(5, count // 5))
     rate, cpu, verdict = system.drain("noop", count)
     system.capacity = rate
-    return {"jobs": count, "jobs_per_s": rate, "cpu_ms_per_job": cpu} | system.about(), verdict
+    figures = {"jobs": count, "jobs_per_s": rate, "cpu_ms_per_job": cpu, "redis_ms_per_job": system.redis_ms_per_job}
+    return figures | system.about(), verdict
 
 
 def round_trip(system, sizes):
