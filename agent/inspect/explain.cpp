@@ -549,14 +549,16 @@ Explanation explain_awaited_inputs(const JobSituation& situation, Explanation ou
   const std::uint64_t since_ms = number_of(job.claim_fields, "holder_since");
   const std::uint64_t until_ms = number_of(job.claim_fields, "holder_until");
   out.cause = "inputs";
-  out.reason =
-      fmt::format("its inputs are artifacts of {}, which has not sent them since {} ({} ago)", describe(holder),
-                  format_time(since_ms), format_duration(job.now_ms - std::min(job.now_ms, since_ms)));
+  const std::string place = holder.is_known() ? "of " + describe(holder) : "in the object storage";
+  out.reason = fmt::format("its inputs are artifacts {}, which has not sent them since {} ({} ago)", place,
+                           format_time(since_ms), format_duration(job.now_ms - std::min(job.now_ms, since_ms)));
   out.evidence.push_back(
       fmt::format("it ends with artifact_lost at {} (artifacts.holder_timeout)", format_time(until_ms)));
-  out.next_action =
-      fmt::format("start {}{}, or end the job with {} and run the jobs that it depends on again",
-                  holder.runner == 0 ? "" : "the agent of ", describe(holder), format_command(situation, "job cancel"));
+  const std::string remedy = !holder.is_known()
+                                 ? "check artifacts.store with `mycojobs doctor`"
+                                 : (holder.runner == 0 ? "start " : "start the agent of ") + describe(holder);
+  out.next_action = fmt::format("{}, or end the job with {} and run the jobs that it depends on again", remedy,
+                                format_command(situation, "job cancel"));
   return out;
 }
 

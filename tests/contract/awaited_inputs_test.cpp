@@ -164,6 +164,26 @@ TEST_P(AwaitedInputs, JobEndsAfterTheTimeLimit) {
   EXPECT_THAT(field("job:12:2", "error"), HasSubstr("artifacts.holder_timeout"));
 }
 
+// The record names no runner, and the object storage does not answer.
+TEST_P(AwaitedInputs, WaitForAnObjectStorageAloneIsLimited) {
+  const auto make_storage_wait = [this](const ClaimedJob& claimed) {
+    AwaitInputs wait = make_wait(claimed, 60000);
+    wait.holder = FileHolder();
+    wait.is_stored = true;
+    return wait;
+  };
+  ASSERT_EQ(outcome(report(make_storage_wait(claim_dependent()))), "ok");
+  EXPECT_EQ(claim_field("state"), "delayed");
+  make_due();
+  EXPECT_EQ(tick().queued, 1U) << "the storage may answer again";
+  ASSERT_EQ(outcome(report(make_storage_wait(claim_one()))), "ok");
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:2", "holder_until", "1"});
+  make_due();
+  tick();
+  EXPECT_EQ(field("job:12:2", "detail"), "artifact_lost");
+  EXPECT_THAT(field("job:12:2", "error"), HasSubstr("artifacts in an object storage, which did not send them for"));
+}
+
 TEST_P(AwaitedInputs, QueueTimeoutApplies) {
   hold_runner();
   const ClaimedJob claimed = claim_dependent([](Job& dependent) { dependent.queue_timeout_ms = 60000; });

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pwd
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -31,6 +32,22 @@ def is_serving(port, process):
         except OSError:
             time.sleep(0.05)
     return False
+
+
+def make_certificates(folder):
+    """Creates a CA, a certificate of it for 127.0.0.1 with its key, and another CA. Returns their files."""
+    def run_openssl(*words):
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, cwd=folder)
+
+    folder.mkdir()
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    for name in ("ca", "other-ca"):
+        run_openssl("req", "-x509", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", 2)
+    run_openssl("req", *new_key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=storage")
+    (folder / "names").write_text("subjectAltName = IP:127.0.0.1\n")
+    run_openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", 2, "-extfile", "names", "-out", "server.crt")
+    (folder / "server.pem").write_text((folder / "server.crt").read_text() + (folder / "server.key").read_text())
+    return folder / "ca.pem", folder / "server.pem", folder / "other-ca.pem"
 
 
 class Processes:
@@ -111,9 +128,9 @@ class Swift(Processes):
 
 class FaultyProxy:
     """Passes requests on to a server on loopback. `fault` changes answers: a function of the method and the path that returns None, "away", "slow_down",
-    "wrong_bytes" or "truncated"."""
+    "wrong_bytes" or "truncated". With a certificate, which has its key in the same file, clients use TLS."""
 
-    def __init__(self, port):
+    def __init__(self, port, certificate=None):
         proxy = self
         self.target, self.fault, self.requests = port, lambda method, path: None, []
 
@@ -165,6 +182,11 @@ class FaultyProxy:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.handle_error = lambda *_: None  # a client may be killed
         self._server.daemon_threads = True
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            # The handshake takes place at the first read, in the thread of the connection.
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -147,7 +147,8 @@ class Storage(unittest.TestCase):
         settings = {"store": f"s3://{servers.BUCKET}/{self.prefix}", "store_endpoint": f"http://127.0.0.1:{self.proxy.port}",
                     "store_path_style": True, "store_credentials": str(self.path / "credentials"), **changes}
         file = self.folder / f"{host}.toml"
-        file.write_text("[artifacts]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()) +
+        ca = settings.pop("ca", None)
+        file.write_text((f"[https]\nca = {json.dumps(str(ca))}\n" if ca else "") + "[artifacts]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()) +
                         '[executors.bash]\ncommand = ["/bin/bash", "{script}"]\n')
         return ["--config", str(file), "--redis", f"unix://{self.socket}", "--state-dir", str(self.folder / host)]
 
@@ -171,7 +172,9 @@ class Storage(unittest.TestCase):
     def submit(self, name="make", mebibytes=1):
         file = self.folder / "make.py"
         file.write_text(MAKE.format(name=name))
-        return self.run_program("job", "submit", str(file), "--env", f"MEBIBYTES={mebibytes}").split()[0]
+        policy = self.folder / "policy.toml"
+        policy.write_text('file_size = "200MiB"\n')
+        return self.run_program("job", "submit", str(file), "--env", f"MEBIBYTES={mebibytes}", "--policy", str(policy)).split()[0]
 
     def show(self, key):
         return json.loads(self.run_program("job", "show", key, "--json"))
@@ -357,6 +360,32 @@ class Storage(unittest.TestCase):
         wait_for(lambda: not self.objects_of(key), "the objects are deleted with the record")
         for name in kept:
             self.assertEqual(self.read_object(name), b"orphan", "objects of others and of other forms stay")
+
+    def test_storage_with_tls_and_the_ca_of_the_operator(self):
+        ca, certificate, other_ca = servers.make_certificates(self.folder / "certificates")
+        proxy = servers.FaultyProxy(self.server.port, certificate)
+        self.addCleanup(proxy.stop)
+        https = {"store_endpoint": f"https://127.0.0.1:{proxy.port}"}
+        self.start_agent("first", 21, "python", ca=other_ca, **https)
+        key = self.submit(mebibytes=70)  # two parts
+        explained = wait_for(lambda: (found := self.explain(key)) and "has failed since" in found["reason"] and found, "a reason")
+        self.assertIn("set https.ca to the file with the certificate of this CA", json.dumps(explained))
+        self.assertFalse(proxy.requests, "no request was sent to a server that was not verified")
+        self.stop("first")
+        self.start_agent("first", 21, "python", ca=ca, **https)
+        self.assertEqual(self.wait_for_end(key)["status"], "finished")
+        self.check_objects(key)
+        self.assertTrue(any("partNumber" in path for _, path, _ in proxy.requests))
+        self.stop("first")
+        arguments = ["job", "artifacts", key, "small", "--output", str(self.folder / "downloaded")]
+        self.run_program(*arguments, *self.settings("elsewhere", ca=other_ca, **https), check=False)
+        self.assertFalse((self.folder / "downloaded").exists())
+        self.run_program(*arguments, *self.settings("elsewhere", ca=ca, **https))
+        self.assertEqual((self.folder / "downloaded").read_text(), "text of make")
+        for wrong, text in ((other_ca, "issued by an unknown CA"), (None, "issued by an unknown CA"), (self.folder / "none.pem", "https.ca")):
+            done = subprocess.run([PROGRAM, "doctor", "--json", *self.settings("first", ca=wrong, **https)], capture_output=True, text=True,
+                                  env=self.environment(), timeout=LIMIT_S)
+            self.assertIn(text, done.stdout + done.stderr)
 
     def test_doctor_names_causes(self):
         def check(**changes):

@@ -162,11 +162,6 @@ void JobRuns::on(InputsFetched& fetched) {
     case FetchStatus::received:
       return begin_in_background(fetched.run, *run);
     case FetchStatus::storage_away:
-      if (!end.holder.is_known()) {  // the store cannot limit the wait
-        reject_start(run->job, {Code::unavailable, "inputs: " + end.reason});
-        break;
-      }
-      [[fallthrough]];
     case FetchStatus::away:
       emit_action(RunReport{fetched.run,
                             AwaitInputs{run->job.claim, end.holder, settings_.holder_timeout_ms, end.reason,

@@ -724,7 +724,9 @@ TEST_F(JobRunsInputs, JobIsParkedWhileTheObjectStorageIsAway) {
   EXPECT_EQ(reports<AwaitInputs>().at(0)->timeout_ms, 24ULL * 3600 * 1000);
   step_to_fetch();
   step(JobRuns::InputsFetched{1, {FetchStatus::storage_away, {}, "the artifact: why"}});
-  EXPECT_EQ(all<StartRejected>().size(), 1U) << "no runner has the file";
+  ASSERT_EQ(reports<AwaitInputs>().size(), 1U) << "the wait is limited, although no runner has the file";
+  EXPECT_FALSE(reports<AwaitInputs>().at(0)->holder.is_known());
+  EXPECT_TRUE(reports<AwaitInputs>().at(0)->is_stored);
 }
 
 TEST_F(JobRunsInputs, KilledJobEndsItsFetch) {

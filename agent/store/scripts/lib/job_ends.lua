@@ -277,6 +277,7 @@ end
 -- time from its return to the queue (holder_queued) to this call. Another holder does not begin a new wait, since two
 -- holders can be away alternately. sources: the jobs whose files are needed. is_stored: an object storage has the files,
 -- too. It can become available before the holder, so the job is queued again with pauses even if the holder is away.
+-- The holder '0' means that only the object storage has the files.
 local kMinInputsPauseMs, kMaxInputsPauseMs = 1000, 300000
 local function park_for_inputs(job, claim, holder, timeout_ms, reason, sources, is_stored)
   uncount_delivery(claim)
@@ -308,7 +309,9 @@ end
 local function find_input_loss(claim)
   local holder = awaited_holder(claim)
   local remedy, subject = ': run the jobs that it depends on again', 'its inputs are artifacts of runner '
-  if not is_runner(holder) then
+  if holder == '0' and claim.holder_stored then
+    subject, holder = 'its inputs are artifacts in an object storage', ''
+  elseif not is_runner(holder) then
     remedy, subject = ': upload the files or send the message again', 'its files are those of coordinator '
   elseif not claim.holder_stored and redis.call('EXISTS', 'runner:' .. holder) == 0 then
     return subject .. holder .. ', which was deleted' .. remedy
