@@ -13,6 +13,7 @@
 #include "model/enums.h"
 #include "model/trace_context.h"
 #include "store/keys.h"
+#include "store/redis/format_version.h"
 #include "text/json.h"
 
 namespace mycojobs::api {
@@ -63,6 +64,8 @@ HttpReply unauthorized_reply() {
 }
 
 HttpReply ticket_refused_reply(const Error& error) {
+  if (error.code == Code::unavailable)
+    return error_reply(503, "unavailable", describe_to_client(error), "request it again in a few seconds");
   return error_reply(403, "denied", error.message, "request a new link: artifact.get, or the page of the job");
 }
 
@@ -248,7 +251,7 @@ HttpReply ApiServer::handle_events(const HttpRequest& request) {
 
 HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
   if (ArtifactDownloads::has_ticket(request)) {
-    const auto caller = downloads_.verify_ticket(request);
+    const auto caller = accept_ticket(request, downloads_.verify_ticket(request));
     return caller ? downloads_.make_reply(request, *caller) : ticket_refused_reply(caller.error());
   }
   return make_authorized_stream(request,
@@ -258,7 +261,7 @@ HttpReply ApiServer::handle_artifact(const HttpRequest& request) {
 BodyStream ApiServer::open_upload(const HttpRequest& request) {
   BodyStream refused;
   if (ArtifactUploads::has_ticket(request)) {
-    const auto caller = uploads_.verify_ticket(request);
+    const auto caller = accept_ticket(request, uploads_.verify_ticket(request));
     if (caller) return uploads_.open(request, *caller);
     refused.refusal = ticket_refused_reply(caller.error());
     return refused;
@@ -332,15 +335,46 @@ Admission ApiServer::admit(const HttpRequest& request) {
   return {unauthorized_reply()};
 }
 
+namespace {
+
+Admission make_caller_admission(const RpcCaller& caller) {
+  if (caller.anonymous) return {{}, ConnectionClass::anonymous};
+  return {{}, caller.operator_token ? ConnectionClass::operators : ConnectionClass::token, caller.actor};
+}
+
+}  // namespace
+
 Admission ApiServer::admit_ticket(const HttpRequest& request) {
-  const auto caller =
+  const auto ticket =
       ArtifactUploads::has_ticket(request) ? uploads_.verify_ticket(request) : downloads_.verify_ticket(request);
-  if (!caller) {
+  if (!ticket) {
     count_refusal("ticket");
-    return {ticket_refused_reply(caller.error())};
+    return {ticket_refused_reply(ticket.error())};
   }
-  if (caller->anonymous) return {{}, ConnectionClass::anonymous};
-  return {{}, caller->operator_token ? ConnectionClass::operators : ConnectionClass::token, caller->actor};
+  if (!ticket->signer_key.empty()) return {{}, ConnectionClass::login};
+  return make_caller_admission(ticket->caller);
+}
+
+Result<RpcCaller> ApiServer::accept_ticket(const HttpRequest& request, const Result<Ticket>& ticket) {
+  if (!ticket) return tl::unexpected<Error>(ticket.error());
+  if (ticket->signer_key.empty()) return ticket->caller;
+  const std::vector<Id>& contexts = services_.settings.contexts;
+  if (ticket->context == 0 ||
+      (!contexts.empty() && std::find(contexts.begin(), contexts.end(), ticket->context) == contexts.end()))
+    return fail(Code::denied, "this server does not serve the context of the ticket");
+  bool is_known = false;
+  {
+    MJ_TRY(lease, services_.login_backends.acquire());
+    MJ_TRY(has_key, lease.store().has_ticket_key(ticket->context, ticket->signer_key));
+    is_known = has_key;
+  }
+  if (!is_known) {
+    count_refusal("ticket");
+    return fail(Code::denied, "the ticket was not created by a server of this context");
+  }
+  if (!request.readmit || !request.readmit(make_caller_admission(ticket->caller)))
+    return fail(Code::unavailable, "too many connections: request it again in a few seconds");
+  return ticket->caller;
 }
 
 Admission ApiServer::admit_peer(const HttpRequest& request) {

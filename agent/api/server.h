@@ -71,8 +71,11 @@ class ApiServer {
   Admission admit(const HttpRequest&);
   // Limits requests of unknown peers before the connection has a thread and before the body is read.
   Admission admit_peer(const HttpRequest&);
-  // Admits a download by its ticket. The connection counts to the caller that requested the ticket.
+  // Admits a download or upload by its ticket. The connection counts to the caller that requested the ticket. With a
+  // ticket of another server, it counts as a login until accept_ticket() has found the key of the ticket.
   Admission admit_ticket(const HttpRequest&);
+  // Returns the caller of a ticket. The key of another server is looked up in the store. Errors: denied, unavailable.
+  Result<RpcCaller> accept_ticket(const HttpRequest&, const Result<Ticket>&);
   bool is_from_foreign_page(const HttpRequest&) const;
   bool is_rate_limited(const HttpRequest&) const;
   void count_refusal(const char* reason);

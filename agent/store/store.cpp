@@ -22,6 +22,7 @@ Store::Store(std::unique_ptr<StoreConnection> connection)
       TransferStore(*connection),
       LockFileStore(*connection),
       UploadStore(*connection),
+      TicketKeyStore(*connection),
       connection_(std::move(connection)) {}
 Store::~Store() = default;
 

@@ -35,6 +35,7 @@
 #include "store/redis/redis_claims.h"
 #include "store/runner_store.h"
 #include "store/submit_store.h"
+#include "store/ticket_key_store.h"
 #include "store/transfer_store.h"
 #include "store/uploads/upload_store.h"
 #include "store/workflow_store.h"
@@ -69,7 +70,8 @@ class Store final : public RedisClaims,
                     public MessageStore,
                     public TransferStore,
                     public LockFileStore,
-                    public UploadStore {
+                    public UploadStore,
+                    public TicketKeyStore {
  public:
   // Does not connect. An invalid URL is the error of each call.
   explicit Store(const RedisStoreConfig&);

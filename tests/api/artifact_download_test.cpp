@@ -1,8 +1,6 @@
 // Downloads of artifacts over HTTP: files on the host of the coordinator and files of a runner, rights, tickets,
 // ranges, and clients and runners that misbehave.
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -11,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "api/artifacts/artifact_downloads.h"
 #include "api_fixture.h"
 #include "artifacts/artifact_folder.h"
 #include "artifacts/job_artifacts.h"
@@ -18,6 +17,7 @@
 #include "base/fd.h"
 #include "base/loop_thread.h"
 #include "base/sha256.h"
+#include "raw_http.h"
 
 namespace mycojobs {
 namespace {
@@ -26,10 +26,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-struct HttpReplyText {
-  int status = 0;
-  std::string head, body;
-  bool has(const std::string& header) const { return head.find("\r\n" + header + "\r\n") != std::string::npos; }
+struct HttpReplyText : test::RawReply {
   std::string error(const char* member) const {
     const json reply = json::parse(body, nullptr, false);
     return reply.is_object() ? reply["error"]["data"].value(member, "") : "";
@@ -94,27 +91,8 @@ class ArtifactDownloadTest : public ApiTest {
     ASSERT_TRUE(holder_->subscribe(redis_));
     holder_thread_.emplace(*holder_, "holder");
   }
-  Fd connect() const {
-    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(server_->port());
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    return socket;
-  }
-  static HttpReplyText read_reply(const Fd& socket) {
-    std::string text;
-    std::vector<char> buffer(65536);
-    for (pollfd entry{socket.get(), POLLIN, 0}; ::poll(&entry, 1, 30000) > 0;) {
-      const ssize_t count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-      if (count <= 0) break;
-      text.append(buffer.data(), static_cast<std::size_t>(count));
-    }
-    const auto head_end = text.find("\r\n\r\n");
-    if (head_end == std::string::npos) return {};
-    return {std::stoi(text.substr(9, 3)), text.substr(0, head_end + 2), text.substr(head_end + 4)};
-  }
+  Fd connect() const { return test::connect_to_loopback(server_->port()); }
+  static HttpReplyText read_reply(const Fd& socket) { return {test::read_raw_reply(socket)}; }
   std::string format_request(const std::string& path, const std::string& headers, const std::string& method) const {
     return method + ' ' + path + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(server_->port()) +
            "\r\nConnection: close\r\n" + headers + "\r\n";
@@ -341,6 +319,45 @@ TEST_F(ArtifactDownloadTest, TicketOpensOneFileOnly) {
   EXPECT_EQ(get("/events" + link.substr(link.find('?'))).status, 401) << "a ticket is no token";
   write_record("job:12:7", "{}");
   EXPECT_EQ(get(link).status, 404) << "the record of the job does not list the file any more";
+}
+
+// Two coordinators behind one address: a link works at both, and is checked as carefully.
+TEST_F(ArtifactDownloadTest, LinkWorksAtAnotherCoordinator) {
+  store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}, {"secret", "other"}});
+  const std::string owner = make_token(12);
+  token_ = make_token(0, true);
+  start();
+  ok("context.create", {{"id", 1}, {"admins", {1}}, {"submitters", {12}}});
+  token_ = owner;
+  const std::string link = link_of("12:7", "app");
+  std::unique_ptr<api::ApiServer> other = std::move(server_);
+  start();
+  EXPECT_EQ(get(link).body, "bytes");
+  EXPECT_EQ(get(link, "Range: bytes=1-\r\n").body, "ytes");
+  EXPECT_EQ(get(link.substr(0, link.size() - 1)).status, 403);
+  EXPECT_EQ(
+      get(path_of("12:7", "secret") + "&sha256=" + sha256_hex("other") + link.substr(link.find("&ticket="))).status,
+      403);
+  const std::string own_link = link_of("12:7", "app");
+  EXPECT_EQ(get(own_link).body, "bytes");
+  std::swap(server_, other);
+  EXPECT_EQ(get(own_link).body, "bytes");
+}
+
+// Only a key that a coordinator has stored in the context is accepted, whatever the ticket says.
+TEST_F(ArtifactDownloadTest, TicketOfAnUnknownSignerIsRefused) {
+  store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}});
+  start_anonymous();
+  const api::TicketObject object{1, "job:12:7", "app", sha256_hex("bytes")};
+  api::ArtifactTickets stranger(clock_);
+  const std::string link = api::format_artifact_path(object) + "&ticket=" + stranger.create({0, false, true}, object);
+  EXPECT_EQ(get(link).status, 403);
+  ASSERT_TRUE(stranger.publish_key(*store_, 2)) << "the key of another context";
+  EXPECT_EQ(get(link).status, 403);
+  api::ArtifactTickets coordinator(clock_);
+  ASSERT_TRUE(coordinator.publish_key(*store_, 1));
+  EXPECT_EQ(get(api::format_artifact_path(object) + "&ticket=" + coordinator.create({0, false, true}, object)).body,
+            "bytes");
 }
 
 TEST_F(ArtifactDownloadTest, TicketEndsWithTheRightsOfItsCaller) {

@@ -89,12 +89,14 @@ class Tickets : public testing::Test {
 };
 
 TEST_F(Tickets, TicketStandsForItsCaller) {
-  const auto caller = tickets_.verify(tickets_.create(RpcCaller{12, false, false}, object_), object_);
-  ASSERT_TRUE(caller);
-  EXPECT_EQ(caller->actor, 12U);
-  EXPECT_FALSE(caller->operator_token || caller->anonymous);
-  EXPECT_TRUE(tickets_.verify(tickets_.create(RpcCaller{0, false, true}, object_), object_)->operator_token);
-  EXPECT_TRUE(tickets_.verify(tickets_.create(RpcCaller{0, true, false}, object_), object_)->anonymous);
+  const auto ticket = tickets_.verify(tickets_.create(RpcCaller{12, false, false}, object_), object_);
+  ASSERT_TRUE(ticket);
+  EXPECT_EQ(ticket->caller.actor, 12U);
+  EXPECT_EQ(ticket->context, 1U);
+  EXPECT_EQ(ticket->signer_key, "") << "this process has signed it";
+  EXPECT_FALSE(ticket->caller.operator_token || ticket->caller.anonymous);
+  EXPECT_TRUE(tickets_.verify(tickets_.create(RpcCaller{0, false, true}, object_), object_)->caller.operator_token);
+  EXPECT_TRUE(tickets_.verify(tickets_.create(RpcCaller{0, true, false}, object_), object_)->caller.anonymous);
 }
 
 TEST_F(Tickets, TicketIsForOneFileAndOneMinute) {
@@ -122,14 +124,21 @@ TEST_F(Tickets, TicketIsForOneFileAndOneMinute) {
 
 TEST_F(Tickets, ForgedTicketIsRefused) {
   const std::string ticket = tickets_.create(RpcCaller{12}, object_);
-  const std::string mac = ticket.substr(ticket.rfind('.') + 1);
-  const std::string until = std::to_string(clock_.boot_ms() + kTicketLifetimeMs);
+  const std::string end = ticket.substr(ticket.find('.', ticket.find('.', 3) + 1));  // key and signature
+  const std::string until = std::to_string(clock_.unix_ms() + kTicketLifetimeMs);
+  ASSERT_EQ("12.t." + until + end, ticket);
   for (const std::string& forged :
-       {std::string(), std::string("."), std::string("..."), mac, "12.o." + until + '.' + mac,
-        "13.t." + until + '.' + mac, "12.t.99999999999999." + mac, ticket + '0', ticket.substr(1),
-        std::string(5000, '1')})
+       {std::string(), std::string("."), std::string("..."), std::string("...."), end, "12.o." + until + end,
+        "13.t." + until + end, "12.t.99999999999999" + end, ticket + '0', ticket.substr(1),
+        ticket.substr(0, ticket.size() - 1), std::string(250, '.'), std::string(5000, '1')})
     EXPECT_FALSE(tickets_.verify(forged, object_)) << forged;
-  EXPECT_FALSE(ArtifactTickets(clock_).verify(ticket, object_)) << "another process has another key";
+}
+
+TEST_F(Tickets, TicketOfAnotherProcessNamesItsKey) {
+  const std::string ticket = tickets_.create(RpcCaller{12}, object_);
+  const auto verified = ArtifactTickets(clock_).verify(ticket, object_);
+  ASSERT_TRUE(verified);
+  EXPECT_EQ(verified->signer_key.size(), 64U) << "the server must look it up";
 }
 
 }  // namespace

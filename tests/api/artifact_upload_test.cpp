@@ -1,7 +1,5 @@
 // Uploads of files over HTTP: rights, tickets, limits, and clients that send other or no bytes.
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -25,6 +23,7 @@
 #include "base/sha256.h"
 #include "model/file_holder.h"
 #include "model/upload.h"
+#include "raw_http.h"
 
 namespace mycojobs {
 namespace {
@@ -56,29 +55,14 @@ class ArtifactUploadTest : public ApiTest {
     return {{"bytes", content.size()}, {"sha256", sha256_hex(content)}};
   }
   json put(const std::string& content) { return ok("artifact.put", describe(content)); }
-  Fd connect() const {
-    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(server_->port());
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    return socket;
-  }
+  Fd connect() const { return test::connect_to_loopback(server_->port()); }
   std::string format_head(const std::string& path, std::size_t bytes, const std::string& headers = "") const {
     return "PUT " + path + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(server_->port()) +
            "\r\nConnection: close\r\nContent-Length: " + std::to_string(bytes) + "\r\n" + headers + "\r\n";
   }
   static Reply read_reply(const Fd& socket) {
-    std::string text;
-    std::vector<char> buffer(65536);
-    for (pollfd entry{socket.get(), POLLIN, 0}; ::poll(&entry, 1, 30000) > 0;) {
-      const ssize_t count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-      if (count <= 0) break;
-      text.append(buffer.data(), static_cast<std::size_t>(count));
-    }
-    const auto head_end = text.find("\r\n\r\n");
-    return head_end == std::string::npos ? Reply() : Reply{std::stoi(text.substr(9, 3)), text.substr(head_end + 4)};
+    const test::RawReply reply = test::read_raw_reply(socket);
+    return {reply.status, reply.body};
   }
   Reply send(const std::string& path, const std::string& content, const std::string& headers = "") const {
     const Fd socket = connect();

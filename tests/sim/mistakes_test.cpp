@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "shortest.h"
-#include "store/all_scripts.h"
+#include "store/scripts/all_scripts.h"
 
 namespace mycojobs::sim {
 

@@ -163,9 +163,9 @@ std::string format_artifact_path(const TicketObject& object) {
 ArtifactDownloads::ArtifactDownloads(Services& services, StoreFactory& stores) : services_(services) {
   const ApiSettings& settings = services.settings;
   if (settings.state_dir.empty()) return;
-  fetcher_ = std::make_unique<ArtifactFetcher>(
-      stores, services.clock,
-      ArtifactFetcher::Settings{settings.state_dir, settings.artifact_cache_limits, 2, settings.bucket},
+  fetcher_ =
+      std::make_unique<ArtifactFetcher>(stores, services.clock,
+                                        ArtifactFetcher::Settings{settings.state_dir, settings.artifact_cache_limits, 2, settings.bucket},
       settings.metrics);
 }
 
@@ -174,11 +174,11 @@ bool ArtifactDownloads::has_ticket(const HttpRequest& request) {
          request.query.contains("ticket");
 }
 
-Result<RpcCaller> ArtifactDownloads::verify_ticket(const HttpRequest& request) const {
-  MJ_TRY(caller, services_.tickets.verify(request.parameter("ticket"), parse_ticket_object(request)));
-  const bool is_allowed = !caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
+Result<Ticket> ArtifactDownloads::verify_ticket(const HttpRequest& request) const {
+  MJ_TRY(ticket, services_.tickets.verify(request.parameter("ticket"), parse_ticket_object(request)));
+  const bool is_allowed = !ticket.caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
   if (!is_allowed) return fail(Code::denied, "the ticket is for clients on the host of the server");
-  return caller;
+  return ticket;
 }
 
 Result<ArtifactDownloads::Download> ArtifactDownloads::find_file(const HttpRequest& request,

@@ -33,9 +33,9 @@ class ArtifactDownloads {
 
   // Returns true if the request is a download with a ticket and without a token.
   static bool has_ticket(const HttpRequest&);
-  // Returns the caller for which the ticket of the request was created. Error denied: ArtifactTickets::verify() has
-  // failed, or the caller is anonymous and no longer permitted.
-  Result<RpcCaller> verify_ticket(const HttpRequest&) const;
+  // Returns the ticket of the request; see ArtifactTickets::verify(). Error denied: its signature is wrong, it has
+  // expired, or its caller is anonymous and no longer permitted.
+  Result<Ticket> verify_ticket(const HttpRequest&) const;
   // Checks the caller's rights. Returns the requested range of the file as a stream, or the reply to an error.
   HttpReply make_reply(const HttpRequest&, const RpcCaller&);
 

@@ -108,13 +108,13 @@ bool ArtifactUploads::has_ticket(const HttpRequest& request) {
          request.query.contains("ticket");
 }
 
-Result<RpcCaller> ArtifactUploads::verify_ticket(const HttpRequest& request) const {
+Result<Ticket> ArtifactUploads::verify_ticket(const HttpRequest& request) const {
   MJ_TRY(context, parse_context(request));
   MJ_TRY(reference, parse_reference(request));
-  MJ_TRY(caller, services_.tickets.verify(request.parameter("ticket"), make_upload_ticket_object(context, reference)));
-  const bool is_allowed = !caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
+  MJ_TRY(ticket, services_.tickets.verify(request.parameter("ticket"), make_upload_ticket_object(context, reference)));
+  const bool is_allowed = !ticket.caller.anonymous || (services_.settings.allows_anonymous && request.loopback);
   if (!is_allowed) return fail(Code::denied, "the ticket is for clients on the host of the server");
-  return caller;
+  return ticket;
 }
 
 Result<BodyStream> ArtifactUploads::open_upload(const HttpRequest& request, const RpcCaller& caller) const {

@@ -25,8 +25,8 @@ class ArtifactUploads {
 
   // Returns true if the request is an upload with a ticket and without a token.
   static bool has_ticket(const HttpRequest&);
-  // Returns the caller for which the ticket of the request was created. Errors: as ArtifactDownloads::verify_ticket().
-  Result<RpcCaller> verify_ticket(const HttpRequest&) const;
+  // As ArtifactDownloads::verify_ticket().
+  Result<Ticket> verify_ticket(const HttpRequest&) const;
   // Checks the caller's rights, and opens the file that receives the body.
   BodyStream open(const HttpRequest&, const RpcCaller&) const;
 

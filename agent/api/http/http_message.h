@@ -15,6 +15,8 @@
 
 namespace mycojobs::api {
 
+struct Admission;  // api/http/http_server.h
+
 struct HttpRequest {
   std::string method, path, body;
   std::map<std::string, std::string> query;    // the first value of each name
@@ -28,6 +30,9 @@ struct HttpRequest {
   // server may close the connection in favour of another client. Returns false if the connection was closed; the
   // handler must then return. Null if the request does not belong to a server.
   std::function<bool(bool is_waiting)> report_wait = {};
+  // Counts the connection to another class after the handler has authenticated its client. Returns false if the limits
+  // do not allow the change; the handler must then refuse the request. Null if the request does not belong to a server.
+  std::function<bool(const Admission&)> readmit = {};
   // Returns the value of a header, or an empty text if the request does not have it.
   std::string header(const std::string& lower_case_name) const;
   // Returns the value of a parameter of the query, or an empty text if the query does not have it.

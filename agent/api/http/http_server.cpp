@@ -548,6 +548,7 @@ HttpReply HttpServer::make_reply(Client& client) {
   RequestReader& reader = client.reader;
   HttpRequest& request = reader.request();
   try {
+    request.readmit = [this, &client](const Admission& admission) { return reclassify(client, admission); };
     const std::string method = request.method == "HEAD" ? "GET" : request.method;
     const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& entry) {
       return entry.path == request.path && entry.method == method;

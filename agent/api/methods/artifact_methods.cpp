@@ -5,6 +5,7 @@
 #include "api/artifacts/artifact_uploads.h"
 #include "api/services.h"
 #include "artifacts/bucket/artifact_bucket.h"
+#include "base/log.h"
 #include "model/media_type.h"
 #include "service/artifact_service.h"
 #include "store/redis/format_version.h"
@@ -49,10 +50,19 @@ Result<json> handle_list(MethodCall& call) {
   return rows;
 }
 
+// After an error, only this server accepts the link.
+void publish_ticket_key(MethodCall& call) {
+  const auto published = call.services().tickets.publish_key(call.store(), call.context());
+  if (!published)
+    log(LogLevel::warn, "api", "context {}: other coordinators do not accept the links of this one: {}", call.context(),
+        published.error().message);
+}
+
 Result<json> handle_get(MethodCall& call) {
   MJ_TRY(listing, load_listing(call));
   MJ_TRY(file, service::find_artifact(listing, call.text("name")));
   const auto folders = service::list_artifact_folders(call.services().settings.state_dir, listing);
+  publish_ticket_key(call);
   call.release_backend();
   const std::string problem = find_problem(call, listing, folders, file);
   if (!problem.empty()) {
@@ -75,6 +85,7 @@ Result<json> handle_put(MethodCall& call) {
   const service::UploadRequest request{call.number("bytes"), call.text("sha256"), call.optional_id("caller_id")};
   MJ_TRY(upload, call.report_if_denied(service::begin_upload(call.request_context(), call.store(), request,
                                                              call.services().settings.uploads, holder)));
+  publish_ticket_key(call);
   const TicketObject object = make_upload_ticket_object(call.context(), upload.reference);
   return json{{"upload", to_string(upload.reference)},
               {"link", format_upload_path(call.context(), upload.reference) +

@@ -93,7 +93,7 @@ def insert_constants(text, constants, script):
 
 def main(output, *files):
     constants, table = tables.script_constants(), check_scripts.Table()
-    lines = ['#include "store/all_scripts.h"', "", "namespace mycojobs::scripts {"]
+    lines = ['#include "store/scripts/all_scripts.h"', "", "namespace mycojobs::scripts {"]
     names = []
     files = [pathlib.Path(file) for file in files]
     for file in [*files, *sorted({part for file in files for part in (file.parent / "lib").glob("*.lua")})]:

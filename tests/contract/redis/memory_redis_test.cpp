@@ -291,7 +291,7 @@ TEST(MemoryRedis, TimeIsConstantDuringAScript) {
 TEST(MemoryRedis, UnsupportedCommandsAreReported) {
   RedisPair pair;
   for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"SET", "a", "b", "PX", "5"},
+       std::vector<std::vector<std::string>>{{"SET", "a", "b", "EX", "5"},
                                              {"LPOS", "a", "b", "RANK", "1"},
                                              {"ZADD", "a", "INCR", "1", "b"},
                                              {"ZRANGE", "a", "[b", "[c", "BYLEX"},

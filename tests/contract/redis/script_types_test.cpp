@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "contract/script_recorder.h"
-#include "store/all_scripts.h"
 #include "store/keys.h"
+#include "store/scripts/all_scripts.h"
 
 namespace mycojobs {
 namespace {

@@ -100,15 +100,18 @@ Result<MemoryReply> get(const Call& call) {
   return text == nullptr ? nil_reply() : text_reply(*text);
 }
 
-// SET key value [NX | XX]
+// SET key value [NX | XX] [PX milliseconds]. The key does not expire here.
 Result<MemoryReply> set(const Call& call) {
   bool if_absent = false, if_present = false;
-  for (std::string_view option : call.words.subspan(3)) {
-    if (is_word(option, "NX") && !if_present) {
+  for (std::size_t i = 3; i < call.words.size(); ++i) {
+    const std::string_view option = call.words[i];
+    if (is_word(option, "PX") && i + 1 < call.words.size()) {
+      MJ_CHECK(parse_integer(call.words[++i]));
+    } else if (is_word(option, "NX") && !if_present) {
       if_absent = true;
     } else if (is_word(option, "XX") && !if_absent) {
       if_present = true;
-    } else if (is_word(option, "GET") || is_word(option, "EX") || is_word(option, "PX")) {
+    } else if (is_word(option, "GET") || is_word(option, "EX")) {
       return not_imitated("SET " + std::string(option));
     } else {
       return syntax_error();
