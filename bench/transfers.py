@@ -8,19 +8,23 @@ Each file is an artifact of a job on one host and an input of a job on the other
 job compares the hash of its input with the hash that the first job has computed. At intervals, SIGKILL ends a random agent or Redis, which is restarted
 immediately. The program needs root, and exits with 1 if a flow fails.
 
-Usage: bench/transfers.py [--files N] [--mebibytes N] [--max-flows N] [--kill-every S] [--timeout S] [--seed S] [--folder FOLDER]
+With --compare, nothing is killed: a command outside of the namespaces receives a file of the first host, through Redis and over HTTPS in turn, at an
+unlimited rate. The values are medians of one file; memory is the maximum of a process.
+
+Usage: bench/transfers.py [--compare ROUNDS] [--files N] [--mebibytes N] [--max-flows N] [--kill-every S] [--timeout S] [--seed S] [--folder FOLDER]
 """
 import argparse
 import collections
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from dev_agent import MYCOJOBS, Redis, end_process
+from dev_agent import MYCOJOBS, Redis, cpu_of, end_process
 
 ADDRESS, PORT = "10.99.0.1", 6379
 SETTINGS = """
@@ -120,6 +124,14 @@ class TestCluster:
         for number, (host, types) in enumerate((("first", "python"), ("second", "bash")), 30):
             self.commands[host] = ["nsenter", "--net", "-t", str(self.namespace_processes[host].pid), MYCOJOBS, "agent", *common, *agent,
                                    "--runner", str(number), "--script-types", types, "--state-dir", f"{folder}/{host}"]
+
+    def use_https(self, is_used):
+        """Adds or removes the HTTPS listeners of the agents, which are not running. Sets the rate to unlimited."""
+        for number, host in enumerate(("first", "second"), 2):
+            command = self.commands[host]
+            if "--artifacts-transfer-rate" in command:
+                del command[command.index("--artifacts-transfer-rate"):]
+            command += ["--artifacts-transfer-rate", "0"] + (["--artifacts-listen", f"10.99.0.{number}:7443"] if is_used else [])
 
     def start(self, name):
         self.starts[name] += 1
@@ -228,8 +240,86 @@ class Measurement:
         return 1 if self.failed_flows else 0
 
 
+def read_peak_memory(process):
+    """Returns the maximum memory of a process in bytes. Agents are started by nsenter, which is replaced by the agent."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) * 1024
+
+
+class Comparison:
+    """Transfers files through Redis and over HTTPS in turn, and prints the measured values of both."""
+
+    def __init__(self, cluster, arguments):
+        self.cluster, self.arguments, self.number = cluster, arguments, 0
+        self.values = {way: collections.defaultdict(list) for way in ("redis", "https")}
+
+    def store_file(self, client):
+        """Returns the key of a job of the first host that has stored a file."""
+        folder = self.cluster.folder
+        for name, text in (("make.py", MAKE_PYTHON), ("policy.toml", f'file_size = "{self.arguments.mebibytes}MiB"\n')):
+            with open(f"{folder}/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        key = subprocess.run([MYCOJOBS, "job", "submit", f"{folder}/make.py", "--env", f"MEBIBYTES={self.arguments.mebibytes}", "--policy", f"{folder}/policy.toml",
+                              "--timeout", "10m", "--redis", f"redis://{ADDRESS}:{PORT}"], check=True, capture_output=True, text=True).stdout.split()[0]
+        deadline = time.monotonic() + self.arguments.timeout
+        while (status := client.call("HGET", key, "status")) != b"finished":
+            if status == b"error" or time.monotonic() > deadline:
+                raise SystemExit(f"{key}: {client.call('HGET', key, 'error')}")
+            time.sleep(0.02)
+        return key
+
+    def receive_file(self, key):
+        """Returns the seconds, the CPU seconds and the maximum memory of a command that receives the file of a job."""
+        self.number += 1
+        path = f"{self.cluster.folder}/received"
+        start = time.monotonic()
+        process = subprocess.Popen([MYCOJOBS, "job", "artifacts", key, "file", "--output", path, "--redis", f"redis://{ADDRESS}:{PORT}", "--state-dir",
+                                    f"{self.cluster.folder}/receiver{self.number}"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - start
+        if status != 0:
+            raise SystemExit(f"the file of {key} was not received")
+        os.unlink(path)
+        return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+    def run_way(self, way):
+        self.cluster.use_https(way == "https")
+        for name in ("redis", "first"):
+            self.cluster.start(name)
+        client, values = self.cluster.connect(), self.values[way]
+        key = self.store_file(client)
+        self.receive_file(key)  # opens the connections
+        redis, agent = self.cluster.processes["redis"], self.cluster.processes["first"]
+        before = cpu_of(redis.pid), cpu_of(agent.pid)
+        for _ in range(self.arguments.files):
+            seconds, cpu_seconds, memory = self.receive_file(key)
+            for name, value in (("time", seconds), ("receiver CPU", cpu_seconds), ("receiver memory", memory)):
+                values[name].append(value)
+        values["Redis CPU"].append((cpu_of(redis.pid) - before[0]) / self.arguments.files)
+        values["holder CPU"].append((cpu_of(agent.pid) - before[1]) / self.arguments.files)
+        values["holder memory"].append(read_peak_memory(agent))
+        values["Redis memory"].append(int(re.search(rb"used_memory_peak:(\d+)", client.call("INFO", "memory")).group(1)))
+        for name in ("first", "redis"):
+            self.cluster.kill(name)
+
+    def run(self):
+        for number in range(self.arguments.compare):
+            for way in (("redis", "https"), ("https", "redis"))[number % 2]:
+                self.run_way(way)
+        medians = {way: {name: statistics.median(values) for name, values in all_values.items()} for way, all_values in self.values.items()}
+        print(f"| {self.arguments.mebibytes} MiB | time | CPU of Redis | CPU of holder | CPU of receiver | memory of Redis | memory of holder | memory of receiver |")
+        print("|---|---|---|---|---|---|---|---|")
+        for way, value in medians.items():
+            seconds = " | ".join(f"{value[name]:.2f} s" for name in ("time", "Redis CPU", "holder CPU", "receiver CPU"))
+            memory = " | ".join(f"{value[name] / (1 << 20):.1f} MiB" for name in ("Redis memory", "holder memory", "receiver memory"))
+            print(f"| {way} | {seconds} | {memory} |")
+        print(f"\ntime over HTTPS / time through Redis: {medians['https']['time'] / medians['redis']['time']:.2f}")
+        return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compare", type=int, default=0, metavar="ROUNDS", help="compare Redis and HTTPS; --files is the number of files of each round")
     parser.add_argument("--files", type=int, default=100, help="number of files")
     parser.add_argument("--mebibytes", type=int, default=200, help="size of each file")
     parser.add_argument("--max-flows", type=int, default=4, help="maximum number of flows that run at the same time")
@@ -249,6 +339,8 @@ def main():
         cluster = TestCluster(folder, arguments)
         try:
             cluster.create()
+            if arguments.compare:
+                return Comparison(cluster, arguments).run()
             cluster.start("redis")
             measurement = Measurement(cluster, arguments)
             for name in ("coordinator", "first", "second"):

@@ -68,6 +68,7 @@ struct ApiLimits {
   std::uint32_t write_timeout_ms = 30000;       // for writing an answer
   std::uint32_t event_write_timeout_ms = 5000;  // for writing an event
   std::uint32_t heartbeat_interval_ms = 15000;  // interval of heartbeats in an event stream without events
+  bool hides_reasons = false;                   // refused requests are answered with status 404 and without a body
 };
 
 enum class ApiRole { coordinator, supervisor };
@@ -95,6 +96,8 @@ struct ApiSettings {
   ArtifactCache::Limits artifact_cache_limits = {};  // artifacts of other hosts in state_dir, for each context
   service::UploadLimits uploads = {};                // limits of uploads, which are stored in state_dir
   std::shared_ptr<const ArtifactBucket> bucket;      // null: this process uses no object storage
+  // Networks in which artifacts of other hosts are downloaded over HTTPS; null permits any address.
+  std::shared_ptr<const Networks> link_networks;
   std::uint64_t max_script_bytes = 4U << 20;
   LiveValue<Ceilings> ceilings = {};  // limits of jobs that callers create; if null, the built-in ceilings apply
   std::uint32_t wait_replicas = 0;    // number of replicas that must confirm a write; reported by context.doctor

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <set>
@@ -17,6 +18,7 @@
 #include "inspect/doctor.h"
 #include "model/prerequisite.h"
 #include "net/tls_files.h"
+#include "net/tls_identity.h"
 #include "net/web_address.h"
 #include "net/webhook.h"
 #include "service/record_service.h"
@@ -246,6 +248,36 @@ Result<Networks> parse_coordinator_networks(const Settings& settings) {
   return networks;
 }
 
+Result<std::shared_ptr<const Networks>> parse_artifact_networks(const Settings& settings) {
+  auto networks = Networks::parse(settings.artifacts_networks);
+  if (!networks) return fail(networks.error(), "artifacts.networks");
+  return std::make_shared<const Networks>(std::move(*networks));
+}
+
+Result<FileServer> start_file_server(const ProgramDependencies& dependencies, const Settings& settings) {
+  if (settings.artifacts_listen.empty()) return FileServer();
+  const TlsSettings tls = get_artifacts_tls(settings);
+  if (settings.artifacts_tls_cert.empty() && settings.artifacts_tls_key.empty()) {
+    if (settings.state_dir.empty())
+      return fail(Code::invalid, "artifacts.listen: needs a state_dir, or artifacts.tls.cert and artifacts.tls.key");
+    std::error_code error;  // reported by create_tls_identity()
+    std::filesystem::create_directories(settings.state_dir, error);
+    if (auto created = create_tls_identity(tls.certificate); !created)
+      return fail(std::move(created).error(), "artifacts.listen");
+  }
+  FileServer server{std::make_shared<HeldFileLinks>(dependencies.clock), nullptr};
+  auto listener = api::FileListener::start(
+      {settings.artifacts_listen, settings.artifacts_advertise, tls, settings.artifacts_transfer_rate_bytes},
+      server.links, dependencies.clock, dependencies.metrics);
+  if (!listener) {
+    const bool names_setting = listener.error().message.starts_with("artifacts.");
+    return names_setting ? tl::unexpected<Error>(std::move(listener).error())
+                         : fail(std::move(listener).error(), "artifacts.listen");
+  }
+  server.listener = std::move(*listener);
+  return server;
+}
+
 Result<void> check_trace_endpoint(const std::string& url) {
   if (url.empty() || url.starts_with("http://") || url.starts_with("https://")) return {};
   return fail(Code::invalid,
@@ -265,7 +297,10 @@ void add_tls_error(std::vector<RejectedSetting>& rejected, Error error) {
 
 std::vector<RejectedSetting> find_rejected_https_settings(const Settings& settings) {
   std::vector<RejectedSetting> rejected;
-  for (const TlsSettings& tls : {get_api_tls(settings), get_metrics_tls(settings)}) {
+  std::vector<TlsSettings> servers{get_api_tls(settings), get_metrics_tls(settings)};
+  if (!settings.artifacts_tls_cert.empty() || !settings.artifacts_tls_key.empty())
+    servers.push_back(get_artifacts_tls(settings));
+  for (const TlsSettings& tls : servers) {
     if (auto loaded = load_server_tls(tls); !loaded) add_tls_error(rejected, std::move(loaded).error());
   }
   if (is_folder(settings.https_ca)) {  // libcurl reads a file only
@@ -358,6 +393,7 @@ std::vector<RejectedSetting> find_rejected_settings(Settings& settings) {
   const std::pair<const char*, const std::string&> addresses[] = {{"api.listen", settings.api_listen},
                                                                   {"supervisor.listen", settings.supervisor_listen},
                                                                   {"health.listen", settings.health_listen},
+                                                                  {"artifacts.listen", settings.artifacts_listen},
                                                                   {"metrics.listen", settings.metrics_listen}};
   for (const auto& [name, address] : addresses) {
     if (!address.empty()) check_setting(name, api::parse_listen(address));
@@ -368,6 +404,10 @@ std::vector<RejectedSetting> find_rejected_settings(Settings& settings) {
   check_setting("runner_key", load_named_key(settings, settings.runner_key));
   check_setting("coordinator.key", load_named_key(settings, settings.coordinator_key));
   check_setting("coordinator.networks", Networks::parse(settings.coordinator_networks));
+  check_setting("artifacts.networks", Networks::parse(settings.artifacts_networks));
+  if (!settings.artifacts_listen.empty())
+    check_setting("artifacts.advertise",
+                  api::make_link_address(settings.artifacts_listen, settings.artifacts_advertise, 0));
   check_setting("coordinator.webhooks", WebhookAllowList::parse(settings.coordinator_webhooks));
   if (!settings.coordinator_webhook_secrets.empty())
     check_setting("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
@@ -379,7 +419,8 @@ std::vector<RejectedSetting> find_rejected_settings(Settings& settings) {
 }
 
 Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependencies, Settings settings,
-                                           StoreFactory& stores, std::function<bool(const Error&)> should_retry) {
+                                           StoreFactory& stores, std::function<bool(const Error&)> should_retry,
+                                           std::shared_ptr<HeldFileLinks> file_links) {
   MJ_CHECK(check_allow_list(settings.prerequisites_allow));
   MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
@@ -389,6 +430,9 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependenci
   MJ_TRY(bucket, make_artifact_bucket(settings));
   WorkerSettings worker = make_worker_settings(settings, dependencies);
   worker.bucket = std::move(bucket);
+  worker.file_links = std::move(file_links);
+  MJ_TRY(link_networks, parse_artifact_networks(settings));
+  worker.link_networks = std::move(link_networks);
   auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
   if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);
   worker.slots = slots;
@@ -457,8 +501,12 @@ MessageAttachments make_message_attachments(const Settings& settings, const Cloc
   constexpr std::uint64_t kSweepIntervalMs = 60000;
   if (settings.state_dir.empty()) return {nullptr, settings.message_max_artifact_bytes};
   const ArtifactCache::Limits cache_limits = make_artifact_cache_limits(settings);
+  auto networks = parse_artifact_networks(settings);  // an error is reported by the service
   auto fetcher = std::make_shared<ArtifactFetcher>(
-      stores, clock, ArtifactFetcher::Settings{settings.state_dir, cache_limits, 2, std::move(bucket)}, metrics);
+      stores, clock,
+      ArtifactFetcher::Settings{settings.state_dir, cache_limits, 2, std::move(bucket),
+                                networks ? std::move(*networks) : nullptr},
+      metrics);
   return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes,
                               cache_limits, std::move(fetcher)),
           settings.message_max_artifact_bytes};
@@ -466,7 +514,8 @@ MessageAttachments make_message_attachments(const Settings& settings, const Cloc
 
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& dependencies, const Settings& settings,
                                                       StoreFactory& stores, std::vector<Id> contexts,
-                                                      MessageAttachments files) {
+                                                      MessageAttachments files,
+                                                      std::shared_ptr<HeldFileLinks> file_links) {
   MJ_CHECK(check_own_databases(settings));
   log_warnings_of_all_servers(dependencies, settings, stores);
   const RunnerHolder holder = current_instance();
@@ -495,6 +544,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.files = std::move(files);
   coordinator.state_dir = settings.state_dir;
+  coordinator.file_links = std::move(file_links);
   coordinator.transfer_rate = settings.artifacts_transfer_rate_bytes;
   coordinator.ceilings = settings.ceilings;
   coordinator.max_script_bytes = settings.job_max_script_bytes;

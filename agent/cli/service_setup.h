@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/artifacts/file_listener.h"
 #include "cli/config/config.h"
 #include "cli/invocation.h"
 #include "coordinator/coordinator.h"
@@ -46,15 +47,27 @@ Result<std::shared_ptr<const ArtifactBucket>> make_artifact_bucket(const Setting
 MessageAttachments make_message_attachments(const Settings&, const Clock&, StoreFactory&,
                                             const std::shared_ptr<Metrics>&, std::shared_ptr<const ArtifactBucket>);
 
+// The HTTPS listener for artifacts and its links. Both are null without artifacts.listen.
+struct FileServer {
+  std::shared_ptr<HeldFileLinks> links;
+  std::unique_ptr<api::FileListener> listener;
+};
+// Starts the listener. Creates its certificate if none is configured. Errors name the setting.
+Result<FileServer> start_file_server(const ProgramDependencies&, const Settings&);
+// Returns the networks in which artifacts are downloaded over HTTPS. Errors name the setting.
+Result<std::shared_ptr<const Networks>> parse_artifact_networks(const Settings&);
+
 // Starts an agent with the sandbox, the working executors and the runner of the settings. should_retry: as in
-// Agent::Dependencies.
+// Agent::Dependencies. file_links: as in WorkerSettings.
 Result<std::unique_ptr<Agent>> start_agent(
     const ProgramDependencies&, Settings, StoreFactory&,
-    std::function<bool(const Error&)> should_retry = [](const Error&) { return false; });
+    std::function<bool(const Error&)> should_retry = [](const Error&) { return false; },
+    std::shared_ptr<HeldFileLinks> file_links = nullptr);
 
 // Creates a coordinator from the settings; the caller must start its threads. Empty contexts: the coordinator serves
 // all contexts that it finds. files: from make_message_attachments(), shared with the API of the same process.
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&, const Settings&, StoreFactory&,
-                                                      std::vector<Id> contexts, MessageAttachments files);
+                                                      std::vector<Id> contexts, MessageAttachments files,
+                                                      std::shared_ptr<HeldFileLinks> file_links = nullptr);
 
 }  // namespace mycojobs

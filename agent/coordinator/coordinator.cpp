@@ -305,7 +305,7 @@ Coordinator::Coordinator(StoreFactory& stores, const Clock& clock, CoordinatorSe
                       const std::lock_guard lock(mutex_);
                       return services_.contains(context);
                     },
-                    settings_.state_dir, settings_.transfer_rate},
+                    settings_.state_dir, settings_.transfer_rate, settings_.file_links},
                    settings_.metrics) {
   step_shares_.shared_limit = std::make_shared<SharedThreadLimit>(kMaxStepThreads);
 }

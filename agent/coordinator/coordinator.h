@@ -41,6 +41,8 @@
 
 namespace mycojobs {
 
+class HeldFileLinks;  // artifacts/transfer/file_link.h
+
 struct CoordinatorSettings {
   std::vector<Id> contexts;  // if empty, every context with keys, found by a scan every discover_ms
   // Contexts with a separate Redis server. They are served in addition to discovered contexts.
@@ -62,6 +64,7 @@ struct CoordinatorSettings {
   std::string workflow_host;                    // path of mycojobs-workflowhost; if empty, no workflows are run
   MessageAttachments files;                     // artifacts of messages
   std::string state_dir;                        // folder with files that are sent to agents; if empty, none are sent
+  std::shared_ptr<HeldFileLinks> file_links;    // of the HTTPS listener of this process; null: it has none
   std::uint64_t transfer_rate = 0;              // maximum number of bytes of these files in a second; 0: unlimited
   Ceilings ceilings;                            // limits of the jobs that the coordinator starts for an actor
   std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job (job.max_script_bytes)

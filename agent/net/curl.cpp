@@ -1,7 +1,10 @@
 #include "net/curl.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <cstring>
 #include <mutex>
 
 namespace mycojobs {
@@ -96,6 +99,43 @@ bool set_common_options(CurlHandle& handle, const std::string& url, curl_slist* 
     is_set = is_set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, stop) == CURLE_OK;
   }
   return is_set;
+}
+
+// Converts a sockaddr of this family. Returns no value if the family is not IP.
+std::optional<IpAddress> to_ip_address(int family, const void* address_data) {
+  IpAddress out;
+  if (family == AF_INET) {
+    sockaddr_in four{};
+    std::memcpy(&four, address_data, sizeof four);
+    std::memcpy(out.bytes.data(), &four.sin_addr, sizeof four.sin_addr);
+    return out;
+  }
+  if (family != AF_INET6) return std::nullopt;
+  sockaddr_in6 six{};
+  std::memcpy(&six, address_data, sizeof six);
+  out.is_v6 = true;
+  std::memcpy(out.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
+  return out;
+}
+
+namespace {
+
+curl_socket_t open_filtered_socket(void* context, curlsocktype, curl_sockaddr* address_data) {
+  auto& filter = *static_cast<AddressFilter*>(context);
+  const auto address = to_ip_address(address_data->family, &address_data->addr);
+  if (filter.networks != nullptr && !(address && filter.networks->contains(*address))) {
+    filter.refused = address ? to_text(*address) : "an address of another family";
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(address_data->family, address_data->socktype | SOCK_CLOEXEC, address_data->protocol);
+}
+
+}  // namespace
+
+bool set_address_filter(CurlHandle& handle, AddressFilter& filter) {
+  const Curl& curl = *handle.curl;
+  return curl.easy_setopt(handle.easy, CURLOPT_OPENSOCKETFUNCTION, open_filtered_socket) == CURLE_OK &&
+         curl.easy_setopt(handle.easy, CURLOPT_OPENSOCKETDATA, &filter) == CURLE_OK;
 }
 
 }  // namespace mycojobs

@@ -7,9 +7,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "net/networks.h"
 
 namespace mycojobs {
 
@@ -55,5 +57,16 @@ struct CurlHandle {
 // outlive the request.
 bool set_common_options(CurlHandle&, const std::string& url, curl_slist* headers, long connect_timeout_ms,
                         const std::string& ca, const std::atomic<bool>* stop);
+
+// Refuses addresses outside of the networks after libcurl has resolved the name, before it connects.
+struct AddressFilter {
+  const Networks* networks = nullptr;  // null permits any address
+  std::string refused = {};            // last refused address
+};
+// Sets the filter of a request, which must outlive the request. Returns whether libcurl accepts it.
+bool set_address_filter(CurlHandle&, AddressFilter&);
+
+// Converts a sockaddr of this family. Returns no value if the family is not IP.
+std::optional<IpAddress> to_ip_address(int family, const void* address_data);
 
 }  // namespace mycojobs

@@ -17,6 +17,7 @@ std::string describe_tls_failure(const std::string& ca, CURLcode result, long ve
     }
     return "the handshake failed: " + to_ascii(error_text, 200);
   }
+  if (result == CURLE_SSL_PINNEDPUBKEYNOTMATCH) return "the server has another key";
   if (result != CURLE_PEER_FAILED_VERIFICATION) return {};
   // libcurl compares names itself, after OpenSSL has accepted the certificate, and leaves the result unspecified. The
   // text depends on the version: "... target host name 'X'", "... target hostname 'X'", "... target ipv4 address 'X'".

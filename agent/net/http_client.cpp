@@ -17,23 +17,6 @@
 namespace mycojobs {
 namespace {
 
-// Converts a sockaddr of this family. Returns no value if the family is not IP.
-std::optional<IpAddress> to_ip_address(int family, const void* address_data) {
-  IpAddress out;
-  if (family == AF_INET) {
-    sockaddr_in four{};
-    std::memcpy(&four, address_data, sizeof four);
-    std::memcpy(out.bytes.data(), &four.sin_addr, sizeof four.sin_addr);
-    return out;
-  }
-  if (family != AF_INET6) return std::nullopt;
-  sockaddr_in6 six{};
-  std::memcpy(&six, address_data, sizeof six);
-  out.is_v6 = true;
-  std::memcpy(out.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
-  return out;
-}
-
 Result<void> check_network(const std::string& url, const IpAddress& address, const Networks& networks) {
   if (networks.contains(address)) return {};
   return fail(Code::denied, "address: " + url + " is at " + to_text(address) +
@@ -89,21 +72,6 @@ std::size_t read_sent_file(char* data, std::size_t size, std::size_t count, void
   if (received < 0) return CURL_READFUNC_ABORT;
   file.offset += received;
   return static_cast<std::size_t>(received);
-}
-
-// Checks the addresses that curl has resolved, before it connects.
-struct AddressFilter {
-  const Networks* networks = nullptr;
-  std::string refused;  // last refused address
-};
-curl_socket_t open_socket(void* context, curlsocktype, curl_sockaddr* address_data) {
-  auto& filter = *static_cast<AddressFilter*>(context);
-  const auto address = to_ip_address(address_data->family, &address_data->addr);
-  if (filter.networks != nullptr && !(address && filter.networks->contains(*address))) {
-    filter.refused = address ? to_text(*address) : "an address of another family";
-    return CURL_SOCKET_BAD;
-  }
-  return ::socket(address_data->family, address_data->socktype | SOCK_CLOEXEC, address_data->protocol);
 }
 
 bool set_tls_options(const Curl& curl, CURL* easy, const HttpPost& call) {
@@ -177,8 +145,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, Verb verb, int fd, 
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &response) == CURLE_OK;
   is_set = is_set && set_tls_options(curl, easy, call);
   AddressFilter filter{call.networks, {}};
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &filter) == CURLE_OK;
+  is_set = is_set && set_address_filter(*handle_, filter);
   const CURLcode result = is_set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0, verify_result = 0;
   curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);

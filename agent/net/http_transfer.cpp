@@ -9,14 +9,14 @@
 #include <optional>
 #include <utility>
 
+#include "base/parse.h"
 #include "net/curl.h"
 #include "net/curl_errors.h"
+#include "text/base64.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr long kTransferConnectTimeoutMs = 5000;
-constexpr long kMinBytesPerS = 1024, kSilenceS = 30;  // a transfer that is slower for this time is ended
 constexpr std::size_t kMaxCollectedBytes = 8U << 20;  // a page of a listing has less than 1 MiB
 constexpr std::size_t kMaxHeaderBytes = 64U << 10;
 
@@ -81,12 +81,15 @@ std::size_t write_body(char* data, std::size_t size, std::size_t count, void* co
   const std::size_t bytes = size * count;
   long status = 0;
   state.curl.easy_getinfo(state.easy, CURLINFO_RESPONSE_CODE, &status);
-  if (state.request.on_body && (status == 200 || status == 206)) {
+  const int body_status = state.request.body_status;
+  const bool is_body = body_status == 0 ? status == 200 || status == 206 : status == body_status;
+  if (state.request.on_body && is_body) {
     auto received = state.request.on_body({data, bytes});
     if (received) return bytes;
     state.error = std::move(received).error();
     return 0;
   }
+  if (body_status != 0) return bytes;  // only the status of another answer is of use
   if (state.answer.body.size() + bytes > kMaxCollectedBytes) {
     state.error = Error{Code::too_large, "the answer has more than " + std::to_string(kMaxCollectedBytes) + " bytes"};
     return 0;
@@ -122,15 +125,29 @@ bool set_method(const Curl& curl, CURL* easy, TransferState& state) {
   return is_set && curl.easy_setopt(easy, CURLOPT_SEEKDATA, &state) == CURLE_OK;
 }
 
-bool set_options(CurlHandle& handle, TransferState& state, curl_slist* headers) {
+// Accepts only a server with the public key of the request. libcurl compares the key also without a verified chain, and
+// does not send the request before.
+bool set_server_key(const Curl& curl, CURL* easy, const std::string& server_key_sha256) {
+  if (server_key_sha256.empty()) return true;
+  const std::string pin = "sha256//" + encode_base64(from_hex(server_key_sha256));
+  return curl.easy_setopt(easy, CURLOPT_PINNEDPUBLICKEY, pin.c_str()) == CURLE_OK &&
+         curl.easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
+         curl.easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK;
+}
+
+bool set_options(CurlHandle& handle, TransferState& state, AddressFilter& filter, curl_slist* headers) {
   const Curl& curl = *handle.curl;
   CURL* const easy = handle.easy;
   const HttpTransfer::Request& request = state.request;
-  bool is_set = set_common_options(handle, request.url, headers, kTransferConnectTimeoutMs, request.ca, request.stop);
+  bool is_set = set_common_options(handle, request.url, headers, static_cast<long>(request.connect_timeout_ms),
+                                   request.ca, request.stop);
+  is_set = is_set && set_address_filter(handle, filter);
+  is_set = is_set && set_server_key(curl, easy, request.server_key_sha256);
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, kMinBytesPerS) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, kSilenceS) == CURLE_OK;
+  is_set =
+      is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(request.min_bytes_per_s)) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.silence_s)) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, write_body) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &state) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, add_header) == CURLE_OK;
@@ -155,7 +172,8 @@ Result<HttpTransfer::Answer> HttpTransfer::perform(const Request& request) {
   curl_slist* headers = curl.slist_append(nullptr, "Expect:");
   for (const std::string& header : request.headers) headers = curl.slist_append(headers, header.c_str());
   handle_->error_text.front() = '\0';
-  const bool is_set = set_options(*handle_, state, headers);
+  AddressFilter filter{request.networks, {}};
+  const bool is_set = set_options(*handle_, state, filter, headers);
   const CURLcode result = is_set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0, verify_result = 0;
   curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
@@ -166,6 +184,8 @@ Result<HttpTransfer::Answer> HttpTransfer::perform(const Request& request) {
     state.answer.status = static_cast<int>(status);
     return std::move(state.answer);
   }
+  if (!filter.refused.empty())
+    return fail(Code::denied, filter.refused + " is outside of the networks " + request.networks->text());
   std::string text = describe_tls_failure(request.ca, result, verify_result, handle_->error_text.data());
   if (!text.empty()) return fail(Code::unavailable, "TLS: " + text);
   text = handle_->error_text.data();

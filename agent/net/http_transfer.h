@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "net/networks.h"
 
 namespace mycojobs {
 
@@ -30,8 +31,15 @@ class HttpTransfer {
     // Receives the body of an answer with status 200 or 206, in pieces. An error ends the transfer and is returned.
     // Without it, the body is collected in Answer::body.
     std::function<Result<void>(std::string_view)> on_body = nullptr;
+    int body_status = 0;                      // if not 0, the only status whose body is received
     std::string ca = {};                      // as in HttpPost
     const std::atomic<bool>* stop = nullptr;  // true ends the transfer within a second
+    // SHA-256 of the public key of the server, as hex digits. If set, only a server with this key is accepted, whatever
+    // the name, the CA and the validity of its certificate. REQUIRES: the address begins with https://.
+    std::string server_key_sha256 = {};
+    const Networks* networks = nullptr;  // as in HttpPost
+    std::uint32_t connect_timeout_ms = 5000;
+    std::uint32_t min_bytes_per_s = 1024, silence_s = 30;  // a transfer that is slower for this time is ended
   };
   struct Answer {
     int status = 0;
@@ -44,9 +52,9 @@ class HttpTransfer {
   HttpTransfer(const HttpTransfer&) = delete;
   HttpTransfer& operator=(const HttpTransfer&) = delete;
 
-  // The certificate of the server is verified. Redirects are not followed, and no proxy is used. A server that sends or
-  // receives less than 1 KiB/s for 30 s does not answer. Errors: unavailable (no complete answer; the message has no
-  // URL), io (libcurl is missing), too_large (an answer without on_body), those of on_body.
+  // The certificate of the server is verified. Redirects are not followed, and no proxy is used. Errors: unavailable
+  // (no complete answer; the message has no URL), denied (outside of the networks), io (libcurl is missing), too_large
+  // (an answer without on_body), those of on_body.
   Result<Answer> perform(const Request&);
 
  private:

@@ -13,10 +13,12 @@ namespace mycojobs {
 
 // The used functions of libssl and libcrypto, as declared by the headers of OpenSSL 3.
 #define MJ_OPENSSL_FUNCTIONS(APPLY)         \
+  APPLY(ASN1_INTEGER_set)                   \
   APPLY(ASN1_STRING_get0_data)              \
   APPLY(ASN1_STRING_length)                 \
   APPLY(ASN1_TIME_to_tm)                    \
   APPLY(BIO_clear_flags)                    \
+  APPLY(BIO_ctrl)                           \
   APPLY(BIO_free)                           \
   APPLY(BIO_get_data)                       \
   APPLY(BIO_get_new_index)                  \
@@ -26,13 +28,16 @@ namespace mycojobs {
   APPLY(BIO_meth_set_write)                 \
   APPLY(BIO_new)                            \
   APPLY(BIO_new_mem_buf)                    \
+  APPLY(BIO_s_mem)                          \
   APPLY(BIO_set_data)                       \
   APPLY(BIO_set_flags)                      \
   APPLY(BIO_set_init)                       \
   APPLY(ERR_clear_error)                    \
   APPLY(ERR_peek_error)                     \
   APPLY(ERR_reason_error_string)            \
+  APPLY(EVP_PKEY_Q_keygen)                  \
   APPLY(EVP_PKEY_free)                      \
+  APPLY(EVP_sha256)                         \
   APPLY(GENERAL_NAMES_free)                 \
   APPLY(GENERAL_NAME_get0_value)            \
   APPLY(OPENSSL_init_ssl)                   \
@@ -40,6 +45,8 @@ namespace mycojobs {
   APPLY(OPENSSL_sk_value)                   \
   APPLY(PEM_read_bio_PrivateKey)            \
   APPLY(PEM_read_bio_X509_AUX)              \
+  APPLY(PEM_write_bio_PrivateKey)           \
+  APPLY(PEM_write_bio_X509)                 \
   APPLY(SSL_CTX_check_private_key)          \
   APPLY(SSL_CTX_ctrl)                       \
   APPLY(SSL_CTX_free)                       \
@@ -80,6 +87,7 @@ namespace mycojobs {
   APPLY(SSL_shutdown)                       \
   APPLY(SSL_write_ex)                       \
   APPLY(TLS_method)                         \
+  APPLY(X509_NAME_add_entry_by_txt)         \
   APPLY(X509_NAME_oneline)                  \
   APPLY(X509_STORE_CTX_get_current_cert)    \
   APPLY(X509_STORE_CTX_get_error)           \
@@ -91,10 +99,21 @@ namespace mycojobs {
   APPLY(X509_free)                          \
   APPLY(X509_get0_notAfter)                 \
   APPLY(X509_get0_notBefore)                \
+  APPLY(X509_get_X509_PUBKEY)               \
   APPLY(X509_get_ext_d2i)                   \
   APPLY(X509_get_issuer_name)               \
+  APPLY(X509_get_serialNumber)              \
   APPLY(X509_get_subject_name)              \
-  APPLY(X509_verify_cert_error_string)
+  APPLY(X509_getm_notAfter)                 \
+  APPLY(X509_getm_notBefore)                \
+  APPLY(X509_gmtime_adj)                    \
+  APPLY(X509_new)                           \
+  APPLY(X509_set_issuer_name)               \
+  APPLY(X509_set_pubkey)                    \
+  APPLY(X509_set_version)                   \
+  APPLY(X509_sign)                          \
+  APPLY(X509_verify_cert_error_string)      \
+  APPLY(i2d_X509_PUBKEY)
 
 // The loaded functions, under their names. The macros of OpenSSL do not use this table, so callers write the functions
 // behind them, such as SSL_CTX_ctrl().

@@ -100,8 +100,8 @@ const std::array<MetricRow, kMetricCount> kMetricRows{{
      "send), busy (other files were received), lost (the runner does not have it), damaged (wrong content), failed "
      "(this host cannot store it), storage_away"},
     {Metric::transfer_bytes, "mycojobs_artifact_transfer_bytes_total", counter, "context direction", "both",
-     "Total bytes of artifacts that were sent to and received from other hosts; direction: sent, received; uploaded, "
-     "downloaded (object storage)"},
+     "Total bytes of artifacts that were sent to and received from other hosts; direction: sent, received (through "
+     "Redis); sent_https, received_https; uploaded, downloaded (object storage)"},
     {Metric::artifact_uploads, "mycojobs_artifact_uploads", gauge, "context", "agent",
      "Number of ended runs whose artifacts are being uploaded"},
     {Metric::artifact_cache, "mycojobs_artifact_cache_bytes", gauge, "context", "agent",

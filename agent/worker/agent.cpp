@@ -174,10 +174,14 @@ void Agent::create_run_loop(Dependencies& dependencies) {
 Result<void> Agent::open_transfers(ServerShard& shard, StoreFactory& stores) {
   if (settings_.state_dir.empty()) return {};
   MJ_TRY(store, open_connection(stores));
-  shard.transfers = std::make_unique<TransferLoop>(*store,
-                                                   TransferLoop::Settings{shard.settings.contexts, settings_.runner.id,
-                                                                          settings_.state_dir, settings_.transfer_rate},
-                                                   clock_, settings_.metrics);
+  TransferLoop::Settings transfer_settings;
+  transfer_settings.contexts = shard.settings.contexts;
+  transfer_settings.holder = settings_.runner.id;
+  transfer_settings.state_dir = settings_.state_dir;
+  transfer_settings.rate = settings_.transfer_rate;
+  transfer_settings.links = settings_.file_links;
+  transfer_settings.link_networks = settings_.link_networks;
+  shard.transfers = std::make_unique<TransferLoop>(*store, std::move(transfer_settings), clock_, settings_.metrics);
   shard.input_source = std::make_unique<BucketSource>(settings_.bucket, *shard.transfers, settings_.metrics);
   shard.input_fetcher = std::make_unique<InputFetcher>(
       *shard.input_source, settings_.state_dir, ArtifactCache::Limits{settings_.cache_bytes, settings_.cache_age_ms});

@@ -31,6 +31,8 @@
 namespace mycojobs {
 
 class ArtifactBucket;
+class HeldFileLinks;
+class Networks;
 
 using RunNumber = std::uint64_t;  // number of a run, unique within this agent process
 
@@ -151,6 +153,8 @@ struct WorkerSettings {
   // Transfers of artifacts between agents (artifacts/transfer/).
   std::uint64_t holder_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for a runner that has inputs of a job
   std::uint64_t transfer_rate = 64ULL << 20;              // bytes sent in a second; 0 means unlimited
+  std::shared_ptr<HeldFileLinks> file_links;              // of the HTTPS listener of this process; null: it has none
+  std::shared_ptr<const Networks> link_networks;          // networks for downloads over HTTPS; null permits any address
   std::shared_ptr<const ArtifactBucket> bucket;           // null: artifacts stay on the hosts of their jobs
   std::uint64_t store_timeout_ms = 24ULL * 3600 * 1000;   // maximum time for the upload of the artifacts of a job
   std::uint64_t cache_bytes = 4ULL << 30, cache_age_ms = 7ULL * 24 * 3600 * 1000;  // limits of a context on this host

@@ -1,4 +1,5 @@
 // Artifacts of agents with separate state folders and nothing but Redis between them.
+#include <gmock/gmock.h>
 #include <sysexits.h>
 
 #include <csignal>
@@ -13,6 +14,7 @@ namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::HasSubstr;
 
 class ArtifactTransferE2e : public ArtifactOperator {
  protected:
@@ -87,6 +89,22 @@ class ArtifactTransferE2e : public ArtifactOperator {
     dependent_ = submit_hash_job(key);
     ASSERT_TRUE(eventually([&] { return measure_received_bytes() > (1U << 20); }));
   }
+  // Waits until a process has written an address after this text to its log, and returns the address.
+  static std::string wait_for_address(const Process& process, const std::string& prefix) {
+    EXPECT_TRUE(eventually([&] { return process.err().find(prefix) != std::string::npos; })) << process.err();
+    const std::string log = process.err();
+    const std::string address = log.substr(log.find(prefix) + prefix.size());
+    return address.substr(0, address.find_first_of("\"/ \n"));
+  }
+  // Returns the bytes that a process with --metrics-listen has received in this way.
+  double read_received_bytes(const Process& process, const std::string& direction) const {
+    const ProcessResult metrics =
+        run(folder_, {"curl", "-s", "-f", "http://" + wait_for_address(process, "health at http://") + "/metrics"});
+    const std::string series = "mycojobs_artifact_transfer_bytes_total{context=\"1\",direction=\"" + direction + "\"} ";
+    const auto at = metrics.out.find(series);
+    EXPECT_NE(at, std::string::npos) << metrics.err;
+    return at == std::string::npos ? 0 : std::stod(metrics.out.substr(at + series.size()));
+  }
   void expect_received() {
     ASSERT_TRUE(mycojobs_.wait_for_value(dependent_, "status", "finished", Seconds(120)))
         << mycojobs_({"job", "explain", dependent_}).out;
@@ -148,9 +166,9 @@ TEST_F(ArtifactTransferE2e, UploadedFileIsFetchedFromTheCoordinator) {
   const std::vector<std::string> submit{"job", "submit", script, "--type", "bash", "--file", path};
   expect_result(mycojobs_(submit), EX_DATAERR, "give the address of a coordinator");
   const auto start_coordinator = [&] {
-    return Process(folder_,
-                   {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir", folder_ / "coordinator",
-                    "--api-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+    return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir",
+                             folder_ / "coordinator", "--api-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens",
+                             "--artifacts-listen", "127.0.0.1:0"});
   };
   const ProcessResult token =
       run(folder_, {program_path(), "key", "token", "--operator", "--api-tokens", folder_ / "tokens"});
@@ -168,13 +186,53 @@ TEST_F(ArtifactTransferE2e, UploadedFileIsFetchedFromTheCoordinator) {
   const std::string key = submitted.out.substr(0, submitted.out.find('\n'));
   kill(coordinator);
   redis_.cli(1, {"HSET", "mj:file-holders", redis_.cli(1, {"HKEYS", "mj:file-holders"}), "1"});
-  Process receiver = start_receiver({"--slots", "1"});
+  Process receiver = start_receiver({"--slots", "1", "--metrics-listen", "127.0.0.1:0"});
   ASSERT_TRUE(mycojobs_.wait_for_cause(key, "inputs")) << mycojobs_({"job", "explain", key}).out;
   expect_result(mycojobs_({"job", "explain", key}), 0, "coordinator ");
   EXPECT_EQ(mycojobs_.read_field(key, "deliveries"), "0");
   Process coordinator_again = start_coordinator();
   EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << receiver.err();
   EXPECT_EQ(read_result(key, "h"), sha256_hex(content));
+  EXPECT_GT(read_received_bytes(receiver, "received_https"), 0);
+}
+
+TEST_F(ArtifactTransferE2e, LargeFileIsReceivedOverHttps) {
+  Process holder = start_holder({"--artifacts-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"});
+  const std::string key = store_large_file(48, sha256_);
+  Process receiver = start_receiver({"--metrics-listen", "127.0.0.1:0"});
+  dependent_ = submit_hash_job(key);
+  ASSERT_NO_FATAL_FAILURE(expect_received());
+  EXPECT_GT(read_received_bytes(receiver, "received_https"), 40e6) << receiver.err();
+  EXPECT_GT(read_received_bytes(holder, "sent_https"), 40e6);
+  EXPECT_LT(read_received_bytes(receiver, "received"), 10e6);
+  EXPECT_EQ(fs::status(folder_ / "agent30/artifacts-tls.pem").permissions(), fs::perms(0600));
+}
+
+TEST_F(ArtifactTransferE2e, HolderIsKilledDuringAnHttpsTransfer) {
+  holder_.emplace(start_holder({"--artifacts-listen", "127.0.0.1:0", "--artifacts-transfer-rate", "4MiB"}));
+  const std::string key = store_large_file(48, sha256_);
+  Process receiver = start_receiver({"--metrics-listen", "127.0.0.1:0"});
+  dependent_ = submit_hash_job(key);
+  ASSERT_TRUE(eventually([&] { return read_received_bytes(receiver, "received_https") > 1e6; }));
+  kill(*holder_);
+  ASSERT_TRUE(mycojobs_.wait_for_cause(dependent_, "inputs")) << mycojobs_({"job", "explain", dependent_}).out;
+  Process holder_again = start_holder({"--artifacts-listen", "127.0.0.1:0"});
+  ASSERT_NO_FATAL_FAILURE(expect_received());
+}
+
+TEST_F(ArtifactTransferE2e, ListenerThatCannotBeOpenedIsNamed) {
+  Process holder = start_holder({"--artifacts-listen", "127.0.0.1:0"});
+  const std::string address = wait_for_address(holder, "artifacts are sent at ");
+  const auto run_doctor = [&](const std::string& state_dir) {
+    return run(folder_, {program_path(), "doctor", "--redis", redis_.url(), "--artifacts-listen", address,
+                         "--state-dir", folder_ / state_dir})
+        .out;
+  };
+  EXPECT_THAT(run_doctor("agent30"), HasSubstr("a process of this host sends artifacts at " + address));
+  EXPECT_THAT(run_doctor("other"), HasSubstr("another program listens there"));
+  Process other = start_agent(folder_, redis_, 32, {"--artifacts-listen", address, "--state-dir", folder_ / "other"});
+  EXPECT_NE(other.wait().code, 0);
+  EXPECT_NE(other.err().find("artifacts.listen: " + address), std::string::npos) << other.err();
 }
 
 TEST_F(ArtifactTransferE2e, QueueTimeoutEndsTheWait) {

@@ -165,8 +165,9 @@ ArtifactDownloads::ArtifactDownloads(Services& services, StoreFactory& stores) :
   if (settings.state_dir.empty()) return;
   fetcher_ =
       std::make_unique<ArtifactFetcher>(stores, services.clock,
-                                        ArtifactFetcher::Settings{settings.state_dir, settings.artifact_cache_limits, 2, settings.bucket},
-      settings.metrics);
+                                        ArtifactFetcher::Settings{settings.state_dir, settings.artifact_cache_limits, 2,
+                                                                  settings.bucket, settings.link_networks},
+                                        settings.metrics);
 }
 
 bool ArtifactDownloads::has_ticket(const HttpRequest& request) {

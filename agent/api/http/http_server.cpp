@@ -271,6 +271,8 @@ void HttpServer::accept_connections() {
 }
 
 std::string HttpServer::to_wire_text(const HttpReply& reply) const {
+  if (limits_.hides_reasons)
+    return format_head({404, "text/plain", {}, {}, {}}, HttpFraming::counted, true, false, sends_hsts_);
   return format_head(reply, HttpFraming::counted, true, false, sends_hsts_) + reply.body;
 }
 
@@ -286,6 +288,7 @@ std::string HttpServer::find_counted_network(int socket) const {
 }
 
 void HttpServer::admit_pending(PendingConnections::Connection& pending) {
+  if (pending.lacks_tls && limits_.hides_reasons) return;
   if (pending.lacks_tls) {
     const HttpReply reply{400, "text/plain; charset=utf-8", std::string(kTlsRequiredText), {}, {}};
     const std::string head = format_head(reply, HttpFraming::counted, true, false, false);

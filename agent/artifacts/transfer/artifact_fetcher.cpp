@@ -282,6 +282,7 @@ Result<std::shared_ptr<ArtifactFetcher::ContextTransfers>> ArtifactFetcher::get_
   loop_settings.contexts = {context};
   loop_settings.state_dir = settings_.state_dir;
   loop_settings.max_file_pieces = kMaxFilePieces;
+  loop_settings.link_networks = settings_.link_networks;
   MJ_CHECK(transfers->start(stores_, std::move(loop_settings), clock_, settings_.bucket, metrics_));
   const std::lock_guard lock(mutex_);
   return transfers_.emplace(context, transfers).first->second;  // another thread may have added transfers first

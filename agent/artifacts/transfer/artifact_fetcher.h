@@ -31,6 +31,7 @@
 namespace mycojobs {
 
 class ArtifactBucket;
+class Networks;
 
 // A file that is being received. All readers of a file share one transfer. It is cancelled some time after the last
 // reader has released it (Settings::linger), so that a client can continue after a lost connection. Thread-safe.
@@ -56,7 +57,8 @@ class ArtifactFetcher {
     // Maximum number of files that one actor fetches at the same time. A fetcher fetches 4 files at a time, so one
     // actor cannot block the fetches of other actors.
     std::uint32_t max_fetches_per_actor = 2;
-    std::shared_ptr<const ArtifactBucket> bucket = nullptr;  // null: this process uses no object storage
+    std::shared_ptr<const ArtifactBucket> bucket = nullptr;   // null: this process uses no object storage
+    std::shared_ptr<const Networks> link_networks = nullptr;  // see TransferLoop::Settings
     // Time for which a transfer continues without a reader. It ends sooner if another file needs its place.
     std::chrono::milliseconds linger{60000};
   };

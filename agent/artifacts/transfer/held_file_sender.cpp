@@ -30,6 +30,7 @@ class HeldFileSender::ContextSender {
     loop_settings.holder.coordinator = name_;
     loop_settings.state_dir = settings.state_dir;
     loop_settings.rate = settings.rate;
+    loop_settings.links = settings.links;
     loop_settings.find_folder = [this](Id requested_context, const std::string& job_key, const FileContent& file) {
       return finder_->find(requested_context, job_key, file);
     };

@@ -23,15 +23,18 @@
 
 namespace mycojobs {
 
+class HeldFileLinks;
+
 class HeldFileSender final : public TimedLoop {
  public:
   static constexpr std::uint64_t kRegistrationIntervalMs = 10000, kRegistrationMs = 45000;
   static constexpr std::size_t kMaxContexts = 256;  // each needs a thread and connections
 
   struct Settings {
-    std::function<bool(Id)> is_served;  // whether the coordinator serves a context
-    std::string state_dir;              // if empty, nothing is sent
-    std::uint64_t rate = 0;             // see TransferLoop::Settings
+    std::function<bool(Id)> is_served;               // whether the coordinator serves a context
+    std::string state_dir;                           // if empty, nothing is sent
+    std::uint64_t rate = 0;                          // see TransferLoop::Settings
+    std::shared_ptr<HeldFileLinks> links = nullptr;  // see TransferLoop::Settings
   };
   // REQUIRES: stores and clock outlive the object.
   HeldFileSender(StoreFactory&, const Clock&, Settings, std::shared_ptr<Metrics> metrics = no_metrics());

@@ -21,7 +21,7 @@ std::vector<std::uint64_t> IncomingTransfer::pop_due_requests(std::size_t max_pi
   // Holder or server are too slow for this number of pieces, or pieces are lost.
   if (!offsets.empty()) window_ = std::max<std::size_t>(window_ / 2, 1);
   repeated_requests_ += offsets.size();
-  while (!is_end(next_request_) && pieces_in_use() < std::min({window_, max_pieces, kMaxPieces})) {
+  while (!is_streaming_ && !is_end(next_request_) && pieces_in_use() < std::min({window_, max_pieces, kMaxPieces})) {
     requested_ms_.emplace(next_request_, now_ms);
     offsets.push_back(next_request_);
     next_request_ += kPieceBytes;
@@ -39,6 +39,21 @@ bool IncomingTransfer::add_piece(std::uint64_t offset, std::string bytes, std::u
   window_ = std::min(window_ + 1, kMaxPieces);
   last_piece_ms_ = now_ms;
   return true;
+}
+
+bool IncomingTransfer::add_streamed_piece(std::uint64_t offset, std::string bytes, std::uint64_t now_ms) {
+  if (!is_streaming_ || offset != next_request_ || is_end(offset) ||
+      bytes.size() != get_piece_size(file_bytes_, offset))
+    return false;
+  arrived_.emplace(offset, std::move(bytes));
+  next_request_ += kPieceBytes;
+  last_piece_ms_ = now_ms;
+  return true;
+}
+
+void IncomingTransfer::end_stream(std::uint64_t now_ms) {
+  is_streaming_ = false;
+  last_piece_ms_ = now_ms;
 }
 
 std::optional<std::string> IncomingTransfer::pop_writable() {

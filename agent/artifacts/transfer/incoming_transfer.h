@@ -3,6 +3,11 @@
 // again. Uses no clock: all times are arguments, in ms. Not thread-safe.
 //
 //   pop_due_requests() --> add_piece() --> pop_writable() --> on_written() --> ... --> is_complete()
+//
+// Pieces can also arrive in order without a request, from a stream. No further pieces are requested then, until the
+// stream ends.
+//
+//   begin_stream() --> add_streamed_piece() --> ... --> end_stream()
 #pragma once
 
 #include <cstddef>
@@ -28,7 +33,16 @@ class IncomingTransfer {
   bool add_piece(std::uint64_t offset, std::string bytes, std::uint64_t now_ms);
   // Returns the next piece in the order of the file, or no value if it has not arrived yet.
   std::optional<std::string> pop_writable();
-  void on_written();  // REQUIRES: one call for each piece of pop_writable().
+  // Begins a stream of the pieces behind those that were requested already.
+  void begin_stream() { is_streaming_ = true; }
+  // Returns false, and ignores the piece, if it is not the next piece of the stream or has a wrong size.
+  bool add_streamed_piece(std::uint64_t offset, std::string bytes, std::uint64_t now_ms);
+  // The missing pieces are requested again. The time of the latest piece becomes now_ms.
+  void end_stream(std::uint64_t now_ms);
+  bool is_streaming() const { return is_streaming_; }
+  std::uint64_t next_request() const { return next_request_; }  // offset
+  bool is_requested() const { return is_end(next_request_); }   // no further piece must be requested
+  void on_written();                                            // REQUIRES: one call for each piece of pop_writable().
   std::size_t pieces_in_use() const { return requested_ms_.size() + arrived_.size() + writing_pieces_; }
   bool is_writing() const { return writing_pieces_ > 0; }
   bool is_complete() const { return is_end(next_write_) && writing_pieces_ == 0; }
@@ -47,6 +61,7 @@ class IncomingTransfer {
   std::map<std::uint64_t, std::uint64_t> requested_ms_;  // time of the latest request by offset
   std::map<std::uint64_t, std::string> arrived_;         // pieces that wait for an earlier piece, by offset
   std::size_t writing_pieces_ = 0;
+  bool is_streaming_ = false;
   std::size_t window_ = 4;  // number of pieces in use; grows while pieces arrive in time
   std::uint64_t round_trip_ms_ = 0, last_piece_ms_ = 0, repeated_requests_ = 0;
 };

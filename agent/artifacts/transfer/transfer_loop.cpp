@@ -20,15 +20,20 @@ constexpr std::uint64_t kStoreNamesValidMs = 60000;
 constexpr std::uint64_t kMinStoreNamesMs = 1000;  // so that requests of unknown files do not read the store each time
 constexpr std::uint64_t kMissingThreadsPauseMs = 1000;
 
-// Reads a piece of a file from the first of the folders that has the file with this size. is_expected: the store names
+// Reads a piece of a file from the first of the folders that has the file with this size, or creates a link for the
+// file and returns the message with it. links: null if this process has no HTTPS listener. is_expected: the store names
 // this host for the file. Errors: not_found (no folder has the file), io (the file cannot be read, the folder of the
 // context does not exist, or an expected file is missing). The latter are not reported as not_found, which would end
 // the job, because the disk of the host may not be mounted.
 Result<std::string> read_piece_of_job(const std::string& context_folder, const std::vector<std::string>& folders,
-                                      const PieceRequest& request, bool is_expected) {
+                                      const PieceRequest& request, bool is_expected, Id context, HeldFileLinks* links) {
   for (const std::string& folder : folders) {
     MJ_TRY(fd, open_job_file(folder, request.file));
     if (!fd) continue;
+    if (request.is_link) {
+      return encode_link(request.transfer_id,
+                         links == nullptr ? std::nullopt : links->create(context, std::move(fd), request.file));
+    }
     auto bytes = read_file_piece(fd.get(), request.offset,
                                  static_cast<std::size_t>(get_piece_size(request.file.bytes, request.offset)));
     if (!bytes) return fail(std::move(bytes).error(), folder + '/' + request.file.sha256);
@@ -94,10 +99,20 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
       sender_(settings_.rate,
               {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request, false); },
                .publish = [this](const TransferSender::Piece& piece) { publish_piece(piece); }}),
-      receiver_(make_receiver_callbacks(), settings_.max_file_pieces) {
+      receiver_(make_receiver_callbacks(), settings_.max_file_pieces),
+      downloads_({.on_piece =
+                      [this](LinkDownloads::DownloadNumber number, std::uint64_t offset, std::string bytes) {
+                        post(DownloadedPiece{number, offset, std::move(bytes)});
+                      },
+                  .on_end =
+                      [this](LinkDownloads::DownloadNumber number, Result<void> result) {
+                        post(DownloadEnd{number, std::move(result)});
+                      }},
+                 settings_.link_networks) {
   for (const Id context : settings_.contexts) {
     databases_[context] = store_.database_number(context);
-    for (const char* direction : {"sent", "received"}) metrics_->add(Metric::transfer_bytes, {context, direction}, 0);
+    for (const char* direction : {"sent", "received", "sent_https", "received_https"})
+      metrics_->add(Metric::transfer_bytes, {context, direction}, 0);
     for (const FetchStatus status : {FetchStatus::received, FetchStatus::away, FetchStatus::busy, FetchStatus::lost,
                                      FetchStatus::damaged, FetchStatus::failed, FetchStatus::storage_away})
       metrics_->add(Metric::transfers, {context, to_word(status)}, 0);
@@ -107,6 +122,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
 // The subscriptions end first, since their listeners use the other members. Then no function of a strand is left.
 TransferLoop::~TransferLoop() {
   for (const auto& entry : subscribers_) entry.second->end();
+  downloads_.stop();
   strands_.stop();
 }
 
@@ -123,33 +139,60 @@ Result<void> TransferLoop::subscribe(StoreFactory& stores) {
 }
 
 TransferReceiver::Callbacks TransferLoop::make_receiver_callbacks() {
-  return {.request = [this](const RemoteArtifact& artifact, const std::string& transfer_id,
-                            std::uint64_t offset) -> Result<std::uint64_t> {
-            const std::uint32_t database = databases_.at(artifact.context);
-            const PieceRequest request{transfer_id, subscribers_.at(artifact.context)->reply_channel(),
-                                       artifact.job_key, artifact.content, offset};
-            return store_.publish_transfer(artifact.context, transfer_channel(database, artifact.holder),
-                                           encode_request(request));
+  TransferReceiver::Callbacks callbacks{
+      .request = [this](const RemoteArtifact& artifact, const std::string& transfer_id,
+                        std::uint64_t offset) -> Result<std::uint64_t> {
+        const std::uint32_t database = databases_.at(artifact.context);
+        const PieceRequest request{transfer_id, subscribers_.at(artifact.context)->reply_channel(), artifact.job_key,
+                                   artifact.content, offset};
+        return store_.publish_transfer(artifact.context, transfer_channel(database, artifact.holder),
+                                       encode_request(request));
+      },
+      .run_on_disk =
+          [this](Id context, FetchNumber number, std::function<Result<void>()> work) {
+            post_to_disk(context, "receive ", [this, number, work = std::move(work)] {
+              post(DiskResult{number, work()});
+            });
           },
-          .run_on_disk =
-              [this](Id context, FetchNumber number, std::function<Result<void>()> work) {
-                post_to_disk(context, "receive ", [this, number, work = std::move(work)] {
-                  post(DiskResult{number, work()});
-                });
-              },
-          .is_subscribed =
-              [this](Id context) {
-                const auto subscriber = subscribers_.find(context);
-                return subscriber != subscribers_.end() && subscriber->second->is_subscribed();
-              },
-          .count_bytes =
-              [this](Id context, std::uint64_t bytes) {
-                metrics_->add(Metric::transfer_bytes, {context, "received"}, static_cast<double>(bytes));
-              },
-          .count_end =
-              [this](Id context, FetchStatus status) {
-                metrics_->add(Metric::transfers, {context, to_word(status)});
-              }};
+      .is_subscribed =
+          [this](Id context) {
+            const auto subscriber = subscribers_.find(context);
+            return subscriber != subscribers_.end() && subscriber->second->is_subscribed();
+          },
+      .count_bytes =
+          [this](Id context, std::uint64_t bytes) {
+            metrics_->add(Metric::transfer_bytes, {context, "received"}, static_cast<double>(bytes));
+          },
+      .count_end =
+          [this](Id context, FetchStatus status) {
+            metrics_->add(Metric::transfers, {context, to_word(status)});
+          }};
+  add_link_callbacks(callbacks);
+  return callbacks;
+}
+
+// A lost request for a link is not repeated: the file is received in pieces.
+void TransferLoop::add_link_callbacks(TransferReceiver::Callbacks& callbacks) {
+  callbacks.request_link = [this](const RemoteArtifact& artifact, const std::string& transfer_id) {
+    PieceRequest request{transfer_id, subscribers_.at(artifact.context)->reply_channel(), artifact.job_key,
+                         artifact.content};
+    request.is_link = true;
+    (void)store_.publish_transfer(artifact.context, transfer_channel(databases_.at(artifact.context), artifact.holder),
+                                  encode_request(request));
+  };
+  callbacks.start_download = [this](TransferReceiver::DownloadNumber number, const FileLink& link,
+                                    std::uint64_t file_bytes,
+                                    std::uint64_t offset) { downloads_.start(number, link, file_bytes, offset); };
+  callbacks.resume_download = [this](TransferReceiver::DownloadNumber number) { downloads_.resume(number); };
+  callbacks.cancel_download = [this](TransferReceiver::DownloadNumber number) { downloads_.cancel(number); };
+  callbacks.on_link_failed = [](const RemoteArtifact& artifact, const Error& error) {
+    log(LogLevel::warn, "worker",
+        "context {}: files of {} are not received over HTTPS, but through Redis: {} (tried again in {} s)",
+        artifact.context, describe(artifact.holder), error.message, TransferReceiver::kLinkPauseMs / 1000);
+  };
+  callbacks.count_downloaded_bytes = [this](Id context, std::uint64_t bytes) {
+    metrics_->add(Metric::transfer_bytes, {context, "received_https"}, static_cast<double>(bytes));
+  };
 }
 
 TransferLoop::FetchNumber TransferLoop::fetch(const RemoteArtifact& artifact, std::shared_ptr<FileTarget> target,
@@ -181,6 +224,7 @@ void TransferLoop::on(ReceivedMessage& message) {
   const std::uint32_t database = databases_.at(message.context);
   auto request = parse_request(message.text, database);
   if (!request) request = parse_log_request(message.text, database);
+  if (!request) request = parse_link_request(message.text, database);
   if (request) sender_.on_request(message.context, std::move(*request), clock_.boot_ms());
 }
 
@@ -195,6 +239,14 @@ void TransferLoop::on(CancelFetch& fetch) { receiver_.cancel(fetch.number); }
 
 void TransferLoop::on(DiskResult& disk) {
   receiver_.on_disk_result(disk.number, std::move(disk.result), clock_.boot_ms());
+}
+
+void TransferLoop::on(DownloadedPiece& piece) {
+  receiver_.on_download_piece(piece.number, piece.offset, std::move(piece.bytes), clock_.boot_ms());
+}
+
+void TransferLoop::on(DownloadEnd& download_end) {
+  receiver_.on_download_end(download_end.number, download_end.result, clock_.boot_ms());
 }
 
 void TransferLoop::on(PieceRead& piece) {
@@ -239,9 +291,11 @@ void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_r
   }
   post_to_disk(context, "send ",
                [this, context, request, is_repeated, is_expected,
-                context_folder = ArtifactFolder(settings_.state_dir, context).path(), folders = std::move(folders)] {
+                context_folder = ArtifactFolder(settings_.state_dir, context).path(), folders = std::move(folders),
+                links = settings_.links] {
                  auto bytes = request.log_range ? read_log_lines(folders, *request.log_range)
-                                                : read_piece_of_job(context_folder, folders, request, is_expected);
+                                                : read_piece_of_job(context_folder, folders, request, is_expected,
+                                                                    context, links.get());
                  post(PieceRead{context, request, std::move(bytes), is_repeated});
                });
 }

@@ -6,6 +6,8 @@
 //                                                     v |
 //                                     strands of the disks of the contexts
 //
+// Where the holder has an HTTPS listener, the loop creates links, and receives large files by them (file_link.h).
+//
 // PUBLISH can wait for the server, so the loop has a thread and a store of its own. Decision 35.
 #pragma once
 
@@ -20,6 +22,8 @@
 #include <vector>
 
 #include "artifacts/transfer/artifact_source.h"
+#include "artifacts/transfer/file_link.h"
+#include "artifacts/transfer/link_downloads.h"
 #include "artifacts/transfer/transfer_receiver.h"
 #include "artifacts/transfer/transfer_sender.h"
 #include "base/clock.h"
@@ -43,6 +47,9 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     // Returns a further folder that can have the file of a job, besides those of artifacts/job_artifacts.h, or an empty
     // text. After an error nothing is sent. Called for each requested piece, by the thread of the loop. May be null.
     std::function<Result<std::string>(Id context, const std::string& job_key, const FileContent&)> find_folder = {};
+    std::shared_ptr<HeldFileLinks> links = nullptr;  // of the HTTPS listener of this process; null: it has none
+    // Networks in which files are downloaded over HTTPS; null permits any address.
+    std::shared_ptr<const Networks> link_networks = nullptr;
   };
   // The store must outlive the loop.
   TransferLoop(Store&, Settings, const Clock&, std::shared_ptr<Metrics> metrics = no_metrics());
@@ -82,7 +89,16 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     Result<std::string> bytes;
     bool is_repeated = false;  // true if the names of the store were read again for this request
   };
-  using Event = std::variant<ReceivedMessage, Fetch, CancelFetch, DiskResult, PieceRead>;
+  struct DownloadedPiece {
+    LinkDownloads::DownloadNumber number = 0;
+    std::uint64_t offset = 0;
+    std::string bytes;
+  };
+  struct DownloadEnd {
+    LinkDownloads::DownloadNumber number = 0;
+    Result<void> result;
+  };
+  using Event = std::variant<ReceivedMessage, Fetch, CancelFetch, DiskResult, PieceRead, DownloadedPiece, DownloadEnd>;
 
   void post(Event);  // thread-safe
   void on(ReceivedMessage&);
@@ -90,11 +106,14 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
   void on(CancelFetch&);
   void on(DiskResult&);
   void on(PieceRead&);
+  void on(DownloadedPiece&);
+  void on(DownloadEnd&);
   void read_piece(Id context, const PieceRequest&, bool is_repeated);
   void publish_piece(const TransferSender::Piece&);
   void post_to_disk(Id context, const char* direction, StrandPool::Work);
   const std::vector<std::string>* find_store_names(Id context);
   TransferReceiver::Callbacks make_receiver_callbacks();
+  void add_link_callbacks(TransferReceiver::Callbacks&);
 
   // Twice the bytes that this process requests. Messages beyond it are dropped and requested again.
   static constexpr std::size_t kMaxPendingBytes = 8U << 20;
@@ -116,6 +135,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
   std::atomic<std::size_t> pending_bytes_{0};  // size of the messages in events_
   Mailbox<Event> events_;
   std::map<Id, std::unique_ptr<Subscriber>> subscribers_;
+  LinkDownloads downloads_;
   MountTable mounts_;
   bool has_missing_threads_ = false;
   StrandPool strands_;

@@ -1,6 +1,7 @@
 #include "artifacts/transfer/transfer_message.h"
 
 #include <array>
+#include <utility>
 
 #include "artifacts/artifact_folder.h"
 #include "base/parse.h"
@@ -10,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::string_view kGet = "get", kVersion = "1", kPiece = "piece", kMissing = "missing";
+constexpr std::string_view kGet = "get", kVersion = "1", kPiece = "piece", kMissing = "missing", kLink = "link";
 
 // Splits a text at single blanks. Returns no value if the number of words is not N.
 template <std::size_t N>
@@ -43,11 +44,12 @@ bool is_transfer_address(const PieceRequest& request, std::uint32_t database) {
 
 std::string encode_request(const PieceRequest& request) {
   std::string message;
-  for (const std::string_view word :
-       {kGet, kVersion, std::string_view(request.transfer_id), std::string_view(request.reply_channel),
-        std::string_view(request.job_key), std::string_view(request.file.sha256)})
+  for (const std::string_view word : {request.is_link ? kLink : kGet, kVersion, std::string_view(request.transfer_id),
+                                      std::string_view(request.reply_channel), std::string_view(request.job_key),
+                                      std::string_view(request.file.sha256)})
     message.append(word).append(" ");
-  return message + std::to_string(request.file.bytes) + ' ' + std::to_string(request.offset);
+  message += std::to_string(request.file.bytes);
+  return request.is_link ? message : message + ' ' + std::to_string(request.offset);
 }
 
 std::optional<PieceRequest> parse_request(std::string_view message, std::uint32_t database) {
@@ -62,6 +64,24 @@ std::optional<PieceRequest> parse_request(std::string_view message, std::uint32_
   return request;
 }
 
+std::optional<PieceRequest> parse_link_request(std::string_view message, std::uint32_t database) {
+  const auto words = split_words<7>(message);
+  if (!words) return std::nullopt;
+  const auto& [link, version, transfer_id, channel, job_key, sha256, bytes] = *words;
+  PieceRequest request{std::string(transfer_id), std::string(channel), std::string(job_key), {std::string(sha256)}};
+  request.is_link = true;
+  if (link != kLink || version != kVersion || !is_transfer_address(request, database) ||
+      !is_hex(sha256, kSha256Digits) || !parse_u64(bytes, request.file.bytes))
+    return std::nullopt;
+  return request;
+}
+
+std::string encode_link(const std::string& transfer_id, const std::optional<FileLink>& link) {
+  std::string message = std::string(kLink) + ' ' + transfer_id;
+  if (link) message += ' ' + link->address + ' ' + link->ticket + ' ' + link->server_key_sha256;
+  return message;
+}
+
 std::string encode_piece(const std::string& transfer_id, std::uint64_t offset, std::string_view bytes) {
   std::string message(kPiece);
   message.reserve(bytes.size() + 64);
@@ -71,14 +91,27 @@ std::string encode_piece(const std::string& transfer_id, std::uint64_t offset, s
 
 std::string encode_missing(const std::string& transfer_id) { return std::string(kMissing) + ' ' + transfer_id; }
 
+namespace {
+
+std::optional<PieceReply> parse_short_reply(std::string_view message) {
+  if (const auto words = split_words<2>(message); words && is_hex((*words)[1], kTransferIdDigits)) {
+    if ((*words)[0] == kMissing) return PieceReply{.is_missing = true, .transfer_id = (*words)[1]};
+    if ((*words)[0] == kLink) return PieceReply{.is_link = true, .transfer_id = (*words)[1]};
+    return std::nullopt;
+  }
+  const auto words = split_words<5>(message);
+  if (!words || (*words)[0] != kLink || !is_hex((*words)[1], kTransferIdDigits)) return std::nullopt;
+  FileLink link{std::string((*words)[2]), std::string((*words)[3]), std::string((*words)[4])};
+  if (!is_valid_link(link)) return std::nullopt;
+  return PieceReply{.is_link = true, .transfer_id = (*words)[1], .link = std::move(link)};
+}
+
+}  // namespace
+
 std::optional<PieceReply> parse_reply(std::string_view message) {
   const std::size_t head_end = message.find('\n');
   const std::string_view head = message.substr(0, head_end);
-  if (head_end == std::string_view::npos) {
-    const auto words = split_words<2>(head);
-    if (!words || (*words)[0] != kMissing || !is_hex((*words)[1], kTransferIdDigits)) return std::nullopt;
-    return PieceReply{.is_missing = true, .transfer_id = (*words)[1]};
-  }
+  if (head_end == std::string_view::npos) return parse_short_reply(head);
   const auto words = split_words<3>(head);
   PieceReply reply;
   if (!words || (*words)[0] != kPiece || !is_hex((*words)[1], kTransferIdDigits) ||

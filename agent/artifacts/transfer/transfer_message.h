@@ -8,6 +8,13 @@
 //   piece <transfer> <offset> LF <bytes>
 //   missing <transfer>
 //
+// The receiver can also request a link, by which it downloads the rest of the file over HTTPS (file_link.h):
+//   link 1 <transfer> <channel of the receiver> <job> <sha256> <bytes>
+// The holder publishes `missing`, or one of:
+//   link <transfer> <host:port> <ticket> <SHA-256 of the public key of the server>
+//   link <transfer>                                       the holder has no HTTPS listener, or too many open links
+// A holder of an earlier version ignores the request.
+//
 // <transfer> are 32 random hex digits of one attempt, which only sender and receiver of the request know. Pure.
 #pragma once
 
@@ -19,6 +26,7 @@
 
 #include "artifacts/artifact_store.h"
 #include "artifacts/logs/spooled_log.h"
+#include "artifacts/transfer/file_link.h"
 
 namespace mycojobs {
 
@@ -36,6 +44,7 @@ struct PieceRequest {
   std::string job_key;
   FileContent file;
   std::uint64_t offset = 0;
+  bool is_link = false;                    // a link is requested, which has no offset
   std::optional<LogRange> log_range = {};  // set for lines of a log, which have neither file nor offset (log_request.h)
 };
 // Returns whether transfer, reply channel and job of a received request have the required form.
@@ -45,12 +54,19 @@ std::string encode_request(const PieceRequest&);
 // channel of a receiver in this database.
 std::optional<PieceRequest> parse_request(std::string_view message, std::uint32_t database);
 
+// Returns no value for a message with another form; see parse_request().
+std::optional<PieceRequest> parse_link_request(std::string_view message, std::uint32_t database);
+
+// A reply to the request for a piece or a link.
 struct PieceReply {
   bool is_missing = false;  // the holder does not have the file; the other members except transfer_id are not set
+  bool is_link = false;     // the reply to the request for a link; `link` has no value if there is none
   std::string_view transfer_id = {};
   std::uint64_t offset = 0;
   std::string_view bytes = {};
+  std::optional<FileLink> link = {};
 };
+std::string encode_link(const std::string& transfer_id, const std::optional<FileLink>&);
 std::string encode_piece(const std::string& transfer_id, std::uint64_t offset, std::string_view bytes);
 std::string encode_missing(const std::string& transfer_id);
 // Returns views of the message, or no value for a message with another form.

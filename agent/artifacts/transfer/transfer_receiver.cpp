@@ -60,6 +60,7 @@ void TransferReceiver::cancel(FetchNumber number) {
   std::erase_if(waiting_, [&](const Transfer& transfer) { return transfer.number == number; });
   const auto transfer = active_.find(number);
   if (transfer == active_.end()) return;
+  if (transfer->second.download != 0) callbacks_.cancel_download(transfer->second.download);
   callbacks_.run_on_disk(
       transfer->second.artifact.context, 0,
       [file = std::move(transfer->second.file), target = std::move(transfer->second.target)]() mutable {
@@ -74,6 +75,75 @@ void TransferReceiver::start(Transfer& transfer, std::uint64_t now_ms) {
   transfer.id = random_hex(kTransferIdDigits / 2);
   transfer.pieces = IncomingTransfer(transfer.artifact.content.bytes, now_ms);
   transfer.file = std::make_shared<ReceivedFile>(transfer.artifact.content, transfer.target);
+  if (transfer.download != 0) callbacks_.cancel_download(std::exchange(transfer.download, 0));
+  // A file with a wrong hash is received through Redis only.
+  const bool wants_link = callbacks_.request_link && !transfer.is_second_attempt &&
+                          transfer.artifact.content.bytes >= kMinLinkBytes && !is_link_paused(transfer, now_ms);
+  transfer.link_state = wants_link ? LinkState::wanted : LinkState::none;
+}
+
+bool TransferReceiver::is_link_paused(const Transfer& transfer, std::uint64_t now_ms) {
+  std::erase_if(link_pauses_, [now_ms](const auto& entry) { return entry.second <= now_ms; });
+  return link_pauses_.contains({transfer.artifact.context, to_string(transfer.artifact.holder)});
+}
+
+void TransferReceiver::request_link(Transfer& transfer, std::uint64_t now_ms) {
+  transfer.link_state = LinkState::requested;
+  transfer.link_deadline_ms = now_ms + kLinkReplyMs;
+  transfer.link_offset = transfer.pieces.next_request();
+  ++transfer.link_count;
+  callbacks_.request_link(transfer.artifact, transfer.id);
+}
+
+void TransferReceiver::on_link(Transfer& transfer, const std::optional<FileLink>& link) {
+  if (transfer.link_state != LinkState::requested) return;
+  const std::uint64_t offset = transfer.pieces.next_request();
+  transfer.link_state = LinkState::none;
+  if (!link || transfer.pieces.is_requested()) return;
+  transfer.link_state = LinkState::connecting;
+  transfer.download = ++last_download_;
+  transfer.has_downloaded = false;
+  callbacks_.start_download(transfer.download, *link, transfer.artifact.content.bytes, offset);
+}
+
+TransferReceiver::Transfer* TransferReceiver::find_download(DownloadNumber download) {
+  const auto entry = std::find_if(active_.begin(), active_.end(),
+                                  [download](const auto& active) { return active.second.download == download; });
+  return entry == active_.end() ? nullptr : &entry->second;
+}
+
+void TransferReceiver::on_download_piece(DownloadNumber download, std::uint64_t offset, std::string bytes,
+                                         std::uint64_t now_ms) {
+  Transfer* const transfer = find_download(download);
+  if (transfer == nullptr) return;  // the transfer has ended
+  if (transfer->link_state == LinkState::connecting) {
+    transfer->link_state = LinkState::streaming;
+    transfer->pieces.begin_stream();
+  }
+  const std::uint64_t size = bytes.size();
+  // Pieces that were requested while the download began are ignored here.
+  if (!transfer->pieces.add_streamed_piece(offset, std::move(bytes), now_ms))
+    return callbacks_.resume_download(download);
+  transfer->has_downloaded = true;
+  callbacks_.count_downloaded_bytes(transfer->artifact.context, size);
+  write_pieces(*transfer);
+}
+
+void TransferReceiver::on_download_end(DownloadNumber download, const Result<void>& result, std::uint64_t now_ms) {
+  Transfer* const transfer = find_download(download);
+  if (transfer == nullptr) return;
+  transfer->download = 0;
+  transfer->link_state = LinkState::none;
+  transfer->pieces.end_stream(now_ms);
+  if (result) return;
+  // A connection that has broken is opened again with another link. Otherwise the holder is not reached over HTTPS.
+  if (transfer->has_downloaded && transfer->link_count < kMaxLinksOfFile) {
+    transfer->link_state = LinkState::wanted;
+    return;
+  }
+  if (transfer->has_downloaded) return;
+  link_pauses_[{transfer->artifact.context, to_string(transfer->artifact.holder)}] = now_ms + kLinkPauseMs;
+  callbacks_.on_link_failed(transfer->artifact, result.error());
 }
 
 void TransferReceiver::end(FetchNumber number, FetchEnd fetch_end) {
@@ -99,8 +169,16 @@ bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
   std::size_t pieces_of_others = 0;
   for (const auto& [number, other] : active_)
     if (number != transfer.number) pieces_of_others += other.pieces.pieces_in_use();
-  const std::size_t share =
+  if (transfer.link_state == LinkState::wanted) request_link(transfer, now_ms);
+  if (transfer.link_state == LinkState::requested && now_ms >= transfer.link_deadline_ms)
+    transfer.link_state = LinkState::none;  // a holder of an earlier version, or a lost message
+  // While a download begins, the transfer continues, but does not receive much of the file through Redis.
+  std::size_t share =
       std::min(std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1), max_file_pieces_);
+  if (transfer.link_state == LinkState::requested || transfer.link_state == LinkState::connecting) {
+    const std::uint64_t requested_bytes = transfer.pieces.next_request() - transfer.link_offset;
+    share = requested_bytes < kMaxPiecesBeforeDownload * kPieceBytes ? 1 : 0;
+  }
   const std::size_t free_pieces =
       IncomingTransfer::kMaxPieces - std::min(pieces_of_others, IncomingTransfer::kMaxPieces);
   for (const std::uint64_t offset : transfer.pieces.pop_due_requests(std::min(share, free_pieces), now_ms)) {
@@ -134,6 +212,7 @@ std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
                                  : FetchEnd{FetchStatus::away, describe_silence(transfer)});
     } else if (send_requests(transfer, now_ms)) {
       next_ms = std::min(next_ms, transfer.pieces.next_timeout_ms());
+      if (transfer.link_state == LinkState::requested) next_ms = std::min(next_ms, transfer.link_deadline_ms);
     }
   }
   // A job does not occupy a slot without receiving bytes.
@@ -157,6 +236,7 @@ void TransferReceiver::on_reply(std::string_view message, std::uint64_t now_ms) 
   if (reply->is_missing) {
     return end(transfer.number, {FetchStatus::lost, describe(transfer.artifact.holder) + " does not have it any more"});
   }
+  if (reply->is_link) return on_link(transfer, reply->link);
   if (!transfer.pieces.add_piece(reply->offset, std::string(reply->bytes), now_ms)) return;
   callbacks_.count_bytes(transfer.artifact.context, reply->bytes.size());
   write_pieces(transfer);
@@ -181,6 +261,7 @@ void TransferReceiver::on_disk_result(FetchNumber number, Result<void> result, s
   if (!result) return end(number, {FetchStatus::failed, std::move(result).error().message});
   if (transfer.pieces.is_complete()) return end(number, {FetchStatus::received, {}});  // the result of finish()
   transfer.pieces.on_written();
+  if (transfer.download != 0) callbacks_.resume_download(transfer.download);
   if (transfer.pieces.is_complete())
     callbacks_.run_on_disk(transfer.artifact.context, number, [file = transfer.file] { return file->finish(); });
 }

@@ -5,6 +5,13 @@
 //
 // A transfer ends as `away` if its holder is not connected, or if no piece arrives for kSilenceMs, and as `busy` if it
 // waits longer for other transfers. A file with a wrong hash is requested again once.
+//
+// For a file of at least kMinLinkBytes, a link is requested first, and the rest of the file is downloaded over HTTPS.
+// A few pieces are requested one after the other until the first piece of the download arrives, and all pieces behind
+// the last complete one if the download ends early:
+//
+//   requested --link--> connecting --first piece--> streaming --end of the download--> none
+//       \-------------------- no link, time-out, error -------------------------------^
 #pragma once
 
 #include <cstddef>
@@ -13,10 +20,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "artifacts/transfer/artifact_source.h"
+#include "artifacts/transfer/file_link.h"
 #include "artifacts/transfer/incoming_transfer.h"
 #include "base/result.h"
 
@@ -45,8 +55,14 @@ class TransferReceiver {
  public:
   static constexpr std::size_t kMaxTransfers = 4;  // at the same time
   static constexpr std::uint64_t kSilenceMs = 15000;
+  static constexpr std::uint64_t kMinLinkBytes = 1U << 20;
+  static constexpr std::uint64_t kLinkReplyMs = 1000;   // time for the reply to the request for a link
+  static constexpr std::uint64_t kLinkPauseMs = 60000;  // a holder that was not reached over HTTPS gets no request
+  static constexpr std::uint64_t kMaxPiecesBeforeDownload = 8;  // received while the link is requested and connected
+  static constexpr std::uint32_t kMaxLinksOfFile = 3;           // a download that has ended early is continued
 
   using FetchNumber = ArtifactSource::FetchNumber;
+  using DownloadNumber = std::uint64_t;
   struct Callbacks {
     // Publishes a request for a piece. Returns the number of receivers. Error unavailable: the server does not answer.
     std::function<Result<std::uint64_t>(const RemoteArtifact&, const std::string& transfer_id, std::uint64_t offset)>
@@ -57,6 +73,19 @@ class TransferReceiver {
     std::function<bool(Id context)> is_subscribed;
     std::function<void(Id context, std::uint64_t bytes)> count_bytes = [](Id, std::uint64_t) {};
     std::function<void(Id context, FetchStatus)> count_end = [](Id, FetchStatus) {};
+    // The following functions are for downloads over HTTPS. Without request_link, there are none.
+    // Publishes a request for a link.
+    std::function<void(const RemoteArtifact&, const std::string& transfer_id)> request_link = nullptr;
+    // Downloads the file from the offset on, and passes the pieces to on_download_piece() and the end to
+    // on_download_end().
+    std::function<void(DownloadNumber, const FileLink&, std::uint64_t file_bytes, std::uint64_t offset)>
+        start_download = nullptr;
+    std::function<void(DownloadNumber)> resume_download = nullptr;  // a piece was written or dropped
+    std::function<void(DownloadNumber)> cancel_download = nullptr;
+    // Reports that the holder was not reached over HTTPS, so that no link is requested from it for kLinkPauseMs.
+    std::function<void(const RemoteArtifact&, const Error&)> on_link_failed = [](const RemoteArtifact&, const Error&) {
+    };
+    std::function<void(Id context, std::uint64_t bytes)> count_downloaded_bytes = [](Id, std::uint64_t) {};
   };
   // max_file_pieces: maximum number of pieces of a file that are requested and not yet written.
   explicit TransferReceiver(Callbacks callbacks, std::size_t max_file_pieces = IncomingTransfer::kMaxPieces)
@@ -65,12 +94,15 @@ class TransferReceiver {
   void fetch(FetchNumber, RemoteArtifact, std::shared_ptr<FileTarget>, ArtifactSource::OnEnd, std::uint64_t now_ms);
   void cancel(FetchNumber);
   void on_reply(std::string_view message, std::uint64_t now_ms);
+  void on_download_piece(DownloadNumber, std::uint64_t offset, std::string bytes, std::uint64_t now_ms);
+  void on_download_end(DownloadNumber, const Result<void>&, std::uint64_t now_ms);
   // Receives the results of run_on_disk, in the order of the calls.
   void on_disk_result(FetchNumber, Result<void>, std::uint64_t now_ms);
   // Starts transfers and sends requests. Returns the time in ms until the next call is due.
   std::uint64_t run(std::uint64_t now_ms);
 
  private:
+  enum class LinkState { none, wanted, requested, connecting, streaming };
   struct Transfer {
     FetchNumber number = 0;
     RemoteArtifact artifact;
@@ -81,11 +113,22 @@ class TransferReceiver {
     IncomingTransfer pieces{0, 0};
     std::shared_ptr<ReceivedFile> file;
     bool is_second_attempt = false;
+    LinkState link_state = LinkState::none;
+    std::uint64_t link_deadline_ms = 0;  // of the reply to the request for a link
+    std::uint64_t link_offset = 0;       // of the next piece when the link was requested
+    std::uint32_t link_count = 0;        // links that were requested
+    DownloadNumber download = 0;         // 0: none
+    bool has_downloaded = false;         // the current download has sent a piece
   };
   void start(Transfer&, std::uint64_t now_ms);
   // Returns false if the transfer has ended.
   bool send_requests(Transfer&, std::uint64_t now_ms);
   void write_pieces(Transfer&);
+  void request_link(Transfer&, std::uint64_t now_ms);
+  void on_link(Transfer&, const std::optional<FileLink>&);
+  // Returns the transfer with this download, or null.
+  Transfer* find_download(DownloadNumber);
+  bool is_link_paused(const Transfer&, std::uint64_t now_ms);
   void end(FetchNumber, FetchEnd);
   std::string describe_silence(const Transfer&) const;
 
@@ -93,6 +136,9 @@ class TransferReceiver {
   const std::size_t max_file_pieces_;
   std::map<FetchNumber, Transfer> active_;
   std::deque<Transfer> waiting_;
+  DownloadNumber last_download_ = 0;
+  // Holders that were not reached over HTTPS, with the end of the pause, by context and name.
+  std::map<std::pair<Id, std::string>, std::uint64_t> link_pauses_;
 };
 
 }  // namespace mycojobs

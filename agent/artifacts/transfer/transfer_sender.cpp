@@ -26,7 +26,9 @@ void TransferSender::on_request(Id context, PieceRequest request, std::uint64_t 
 void TransferSender::on_read(Id context, const PieceRequest& request, Result<std::string> bytes) {
   --reading_;
   Piece piece{context, request.reply_channel, {}, 0, get_request_id(request)};
-  if (bytes) {
+  if (bytes && request.is_link) {
+    piece.message = std::move(*bytes);
+  } else if (bytes) {
     piece.message = request.log_range ? encode_log_reply(request.transfer_id, *bytes)
                                       : encode_piece(request.transfer_id, request.offset, *bytes);
     piece.bytes = bytes->size();

@@ -1,6 +1,7 @@
 // The holder's side of transfers (transfer_message.h): reads requested pieces on a strand of the disk and publishes
-// them at a limited rate. It has no state of a transfer, only requests that wait. Requests beyond a limit are dropped,
-// since their receivers repeat them. Uses no clock: all times are arguments, in ms. Not thread-safe.
+// them at a limited rate. Links are created there, too. It has no state of a transfer, only requests that wait.
+// Requests beyond a limit are dropped, since their receivers repeat them. Uses no clock: all times are arguments, in
+// ms. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,8 @@ class TransferSender {
     std::string request_id;
   };
   struct Callbacks {
-    // Reads a piece on the strand of the context's disk, and passes the result to on_read().
+    // Reads a piece on the strand of the context's disk, and passes the result to on_read(). For a link, the result is
+    // the complete message.
     std::function<void(Id context, const PieceRequest&)> read;
     std::function<void(const Piece&)> publish;
   };
@@ -51,7 +53,7 @@ class TransferSender {
     std::uint64_t received_ms = 0;
   };
   static std::string get_request_id(const PieceRequest& request) {
-    return request.transfer_id + ' ' + std::to_string(request.offset);
+    return request.transfer_id + ' ' + (request.is_link ? "link" : std::to_string(request.offset));
   }
 
   TokenBucket bucket_;  // bytes that may be published now

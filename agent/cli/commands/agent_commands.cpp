@@ -64,6 +64,8 @@ Result<std::unique_ptr<api::ApiServer>> start_coordinator_api(const ProgramDepen
   api_settings.allows_anonymous = allows_anonymous;
   MJ_TRY(networks, parse_coordinator_networks(settings));
   api_settings.networks = std::move(networks);
+  MJ_TRY(link_networks, parse_artifact_networks(settings));
+  api_settings.link_networks = std::move(link_networks);
   api_settings.contexts = contexts;
   api_settings.state_dir = settings.state_dir;
   MJ_TRY(bucket, make_artifact_bucket(settings));
@@ -197,8 +199,10 @@ Result<int> agent_command(Invocation& call) {
   auto status_servers = start_status_servers(call.dependencies, call.settings, health, certificates,
                                              [&status] { status.refresh_metrics(); });
   if (!status_servers) return tl::unexpected<Error>(std::move(status_servers).error());
-  auto started_agent = start_agent(call.dependencies, call.settings, *stores,
-                                   [&status](const Error& error) { return status.wait(error); });
+  MJ_TRY(file_server, start_file_server(call.dependencies, call.settings));
+  auto started_agent = start_agent(
+      call.dependencies, call.settings, *stores, [&status](const Error& error) { return status.wait(error); },
+      file_server.links);
   if (!started_agent && status.is_stopped()) return EXIT_SUCCESS;
   if (!started_agent) return tl::unexpected<Error>(std::move(started_agent).error());
   Agent& agent = status.attach_agent(std::move(*started_agent));
@@ -269,7 +273,8 @@ Result<int> coordinator_command(Invocation& call) {
   MJ_TRY(bucket, make_artifact_bucket(call.settings));
   const MessageAttachments files =
       make_message_attachments(call.settings, call.dependencies.clock, *stores, call.dependencies.metrics, bucket);
-  MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts, files));
+  MJ_TRY(file_server, start_file_server(call.dependencies, call.settings));
+  MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts, files, file_server.links));
   ProcessLiveness liveness;
   const Health health = make_health_queries(*coordinator, liveness);
   LiveValue<Ceilings> ceilings = share_ceilings(call.settings);

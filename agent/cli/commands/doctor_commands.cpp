@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "api/server.h"
 #include "artifacts/artifact_usage.h"
 #include "cli/command_output.h"
 #include "cli/commands/commands.h"
@@ -29,6 +30,8 @@
 #include "inspect/verify/object_verify.h"
 #include "inspect/verify/rebuild.h"
 #include "model/codec.h"
+#include "net/http_transfer.h"
+#include "net/tls_identity.h"
 #include "store/checks/default_user.h"
 #include "text/plural.h"
 
@@ -198,6 +201,30 @@ void check_artifact_bucket(const Invocation& call, Checks& checks) {
                     call.settings.artifacts_store + ": an object was written, read, listed and deleted", ""});
 }
 
+// Checks whether the listener for artifacts can be opened, or is the one of a running process of this host.
+void check_file_listener(const Invocation& call, Checks& checks) {
+  const Settings& settings = call.settings;
+  if (settings.artifacts_listen.empty()) return;
+  const std::string name = "artifacts.listen";
+  const auto address = api::make_link_address(settings.artifacts_listen, settings.artifacts_advertise, 0);
+  if (!address) return add_failed_check(checks, "artifacts", "artifacts.advertise", address.error());
+  const auto available = api::check_listen_address(settings.artifacts_listen);
+  if (available) {
+    checks.push_back({"artifacts", name, CheckStatus::ok, settings.artifacts_listen + " is free", ""});
+    return;
+  }
+  const auto key_sha256 = read_public_key_sha256(get_artifacts_tls(settings).certificate);
+  if (available.error().code != Code::conflict || !key_sha256)
+    return add_failed_check(checks, "artifacts", name, available.error());
+  HttpTransfer::Request request;
+  request.url = "https://" + *address + kFileLinkPath;
+  request.server_key_sha256 = *key_sha256;
+  if (auto answer = HttpTransfer().perform(request); !answer)
+    return add_failed_check(checks, "artifacts", name,
+                            {Code::conflict, available.error().message + " (" + answer.error().message + ")"});
+  checks.push_back({"artifacts", name, CheckStatus::ok, "a process of this host sends artifacts at " + *address, ""});
+}
+
 // Checks the keys of each context whose server can be used, and the artifacts of each context.
 void check_contexts(const Invocation& call, const std::vector<Id>& usable_contexts, Checks& checks) {
   auto services = open_services(call.dependencies, call.settings, false);
@@ -277,6 +304,7 @@ int run_doctor(Invocation& call) {
   check_executors(call, checks);
   check_packages(call, checks);
   check_artifact_bucket(call, checks);
+  check_file_listener(call, checks);
   check_plugins(call, checks);
   const std::vector<Id> usable_contexts = check_redis(call, checks);
   check_contexts(call, usable_contexts, checks);

@@ -16,6 +16,7 @@ constexpr std::string_view kWorkerCommands = "agent dev run";
 constexpr std::string_view kCoordinatorCommands = "coordinator dev run flow";
 constexpr std::string_view kBucketCommands = "agent coordinator dev run doctor";
 constexpr std::string_view kArtifactCacheCommands = "agent coordinator dev run";
+constexpr std::string_view kFileListenerCommands = "agent coordinator doctor";
 constexpr std::string_view kUploadCommands = "coordinator dev run job";
 constexpr std::string_view kRetentionCommands = "agent coordinator dev run flow";
 constexpr std::string_view kSandboxOptionCommands = "agent dev run doctor";
@@ -267,6 +268,17 @@ const auto kOptions = std::to_array<Option>({
      "Artifacts that an agent or coordinator sends to other hosts per second, through each Redis server; 0: unlimited, "
      "otherwise at least 256KiB",
      kArtifactCacheCommands, "", 256U << 10, 1ULL << 40, nullptr, true},
+    {"artifacts.listen", text, &S::artifacts_listen, "",
+     "ADDRESS:PORT at which other hosts download artifacts over HTTPS, such as 10.0.0.5:7443; empty: none",
+     kFileListenerCommands},
+    {"artifacts.advertise", text, &S::artifacts_advertise, "",
+     "HOST or HOST:PORT of artifacts.listen for other hosts; empty: its address", kFileListenerCommands},
+    {"artifacts.tls.cert", text, &S::artifacts_tls_cert, "",
+     "As api.tls.cert, for artifacts.listen; empty: self-signed", kFileListenerCommands},
+    {"artifacts.tls.key", text, &S::artifacts_tls_key, "", "As api.tls.key, for artifacts.listen",
+     kFileListenerCommands},
+    {"artifacts.networks", texts, &S::artifacts_networks, "any",
+     "Networks from which artifacts are downloaded over HTTPS; empty: none", "agent coordinator"},
     {"artifacts.cache_bytes", bytes, &S::artifacts_cache_bytes, "4GiB",
      "Artifacts of other hosts that a host keeps for later jobs, of one context", kArtifactCacheCommands, "",
      256ULL << 20, 1ULL << 50},
@@ -531,6 +543,16 @@ TlsSettings get_metrics_tls(const Settings& settings) {
           .certificate = settings.metrics_tls_cert,
           .key = settings.metrics_tls_key,
           .server_name = ""};
+}
+
+TlsSettings get_artifacts_tls(const Settings& settings) {
+  TlsSettings tls{.table = "artifacts.tls",
+                  .ca = "",
+                  .certificate = settings.artifacts_tls_cert,
+                  .key = settings.artifacts_tls_key,
+                  .server_name = ""};
+  if (!has_certificate(tls)) tls.certificate = tls.key = settings.state_dir + "/artifacts-tls.pem";
+  return tls;
 }
 
 TlsSettings get_redis_tls(const Settings& settings, Id context) {

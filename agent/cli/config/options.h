@@ -97,6 +97,8 @@ struct Settings {
   std::uint64_t artifacts_holder_timeout_ms = 0, artifacts_cache_age_ms = 0;
   std::string artifacts_store, artifacts_store_endpoint, artifacts_store_region, artifacts_store_credentials;
   bool artifacts_store_path_style = false;
+  std::string artifacts_listen, artifacts_advertise, artifacts_tls_cert, artifacts_tls_key;
+  std::vector<std::string> artifacts_networks;
   std::uint64_t artifacts_store_timeout_ms = 0;
   std::uint64_t artifacts_transfer_rate_bytes = 0, artifacts_cache_bytes = 0;
   std::uint64_t uploads_expiry_ms = 0, uploads_caller_bytes = 0;
@@ -180,6 +182,8 @@ TlsSettings get_redis_tls(const Settings&, Id context = 0);
 // The certificates of api.listen and supervisor.listen, and of metrics.listen; both texts are empty without TLS.
 TlsSettings get_api_tls(const Settings&);
 TlsSettings get_metrics_tls(const Settings&);
+// Without configured files, the certificate is in a file that create_tls_identity() creates in state_dir.
+TlsSettings get_artifacts_tls(const Settings&);
 inline bool has_certificate(const TlsSettings& tls) { return !tls.certificate.empty() || !tls.key.empty(); }
 
 // Parses `text` as the option's type into the member. Lists are separated by commas. Error invalid: describes the

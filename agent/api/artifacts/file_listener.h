@@ -1,0 +1,66 @@
+// The HTTPS listener of a process that has files for other hosts. It serves the open links of the process
+// (artifacts/transfer/file_link.h), and nothing else:
+//
+//   GET /files?ticket=...     Range: bytes=N-     the file of the link, which is then not valid any more
+//
+// All other requests are answered with status 404 and without a body. Only a connection with a valid ticket gets a
+// thread. A context can use a quarter of the connections, and a client that reads less than about 13 KiB/s loses its
+// connection, so neither can hold up the files of others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "api/http/http_message.h"
+#include "artifacts/transfer/file_link.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/token_bucket.h"
+#include "net/tls.h"
+#include "telemetry/metrics.h"
+
+namespace mycojobs::api {
+
+class HttpServer;  // api/http/http_server.h
+
+class FileListener {
+ public:
+  struct Settings {
+    std::string listen;     // same format as ApiSettings::listen
+    std::string advertise;  // host and port, or host, at which other hosts reach the listener; empty: those of `listen`
+    TlsSettings tls;        // REQUIRES: has a certificate
+    std::uint64_t rate = 0;  // bytes that all connections together send in a second; 0 means unlimited
+  };
+  // Starts the listener, and makes its address known to `links`. REQUIRES: the clock outlives the object. Errors: those
+  // of HttpServer::start(), and invalid if other hosts could not use the address.
+  static Result<std::unique_ptr<FileListener>> start(const Settings&, std::shared_ptr<HeldFileLinks> links,
+                                                     const Clock&, std::shared_ptr<Metrics>);
+  ~FileListener();
+  FileListener(const FileListener&) = delete;
+  FileListener& operator=(const FileListener&) = delete;
+  std::uint16_t port() const;
+  const std::string& address() const { return address_; }  // "host:port" in links
+
+ private:
+  FileListener(std::shared_ptr<HeldFileLinks>, const Clock&, std::shared_ptr<Metrics>, std::uint64_t rate);
+  HttpReply make_reply(const HttpRequest&);
+  void send(const HeldFileLinks::HeldFile&, std::uint64_t offset, EventSink&);
+  // Waits until the rate permits to send bytes. Returns false if the connection is closed.
+  bool wait_for_rate(std::size_t bytes, const EventSink&);
+
+  const std::shared_ptr<HeldFileLinks> links_;
+  const Clock& clock_;
+  const std::shared_ptr<Metrics> metrics_;
+  std::string address_;
+  std::mutex mutex_;
+  TokenBucket bucket_;                // guarded by mutex_
+  std::unique_ptr<HttpServer> http_;  // destroyed first, since its threads use the other members
+};
+
+// Returns the address for links: `advertise` or else `listen`. port: the port if `advertise` has none; 0: that of
+// `listen`. Error invalid: other hosts cannot use the address.
+Result<std::string> make_link_address(const std::string& listen, const std::string& advertise, std::uint16_t port);
+
+}  // namespace mycojobs::api

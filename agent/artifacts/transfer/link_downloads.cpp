@@ -1,0 +1,131 @@
+#include "artifacts/transfer/link_downloads.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <utility>
+
+#include "artifacts/transfer/transfer_message.h"
+#include "net/http_transfer.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kLinkConnectTimeoutMs = 2000;
+// A download that is slower for this time ends, and the pieces are requested through Redis.
+constexpr std::uint32_t kMinLinkBytesPerS = 16U << 10, kLinkSilenceS = 5;
+
+}  // namespace
+
+// One download. run() is called by a thread of the pool, the other functions by any thread.
+class LinkDownloads::Download {
+ public:
+  Download(DownloadNumber number, FileLink link, std::uint64_t file_bytes, std::uint64_t offset)
+      : number_(number), link_(std::move(link)), file_bytes_(file_bytes), offset_(offset) {}
+
+  Result<void> run(const Callbacks& callbacks, const Networks* networks) {
+    HttpTransfer http;
+    HttpTransfer::Request request;
+    request.url = format_link_url(link_);
+    request.headers = {"Range: bytes=" + std::to_string(offset_) + '-'};
+    request.server_key_sha256 = link_.server_key_sha256;
+    request.networks = networks;
+    request.connect_timeout_ms = kLinkConnectTimeoutMs;
+    request.min_bytes_per_s = kMinLinkBytesPerS;
+    request.silence_s = kLinkSilenceS;
+    request.body_status = 206;
+    request.stop = &is_stopped_;
+    request.on_body = [&](std::string_view bytes) { return add_bytes(bytes, callbacks); };
+    MJ_TRY(answer, http.perform(request));
+    if (answer.status != 206)
+      return fail(Code::unavailable, "the holder answers with status " + std::to_string(answer.status));
+    if (offset_ < file_bytes_) return fail(Code::unavailable, "the holder has sent less than the rest of the file");
+    return {};
+  }
+  void resume() {
+    const std::lock_guard lock(mutex_);
+    if (pieces_ > 0) --pieces_;
+    changed_.notify_all();
+  }
+  void stop() {
+    is_stopped_ = true;
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  bool is_stopped() const { return is_stopped_; }
+
+ private:
+  Result<void> add_bytes(std::string_view bytes, const Callbacks& callbacks) {
+    while (!bytes.empty()) {
+      if (offset_ >= file_bytes_) return fail(Code::unavailable, "the holder has sent more than the rest of the file");
+      const std::uint64_t piece_bytes = get_piece_size(file_bytes_, offset_);
+      const std::string_view part = bytes.substr(0, static_cast<std::size_t>(piece_bytes - piece_.size()));
+      piece_.append(part);
+      bytes.remove_prefix(part.size());
+      if (piece_.size() < piece_bytes) continue;
+      if (!wait_for_capacity()) return fail(Code::unavailable, "the download was cancelled");
+      callbacks.on_piece(number_, offset_, std::exchange(piece_, {}));
+      offset_ += kPieceBytes;
+    }
+    return {};
+  }
+  // Returns false if the download was stopped.
+  bool wait_for_capacity() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_stopped_ || pieces_ < kMaxPieces; });
+    ++pieces_;
+    return !is_stopped_;
+  }
+
+  const DownloadNumber number_;
+  const FileLink link_;
+  const std::uint64_t file_bytes_;
+  std::uint64_t offset_;  // of the current piece
+  std::string piece_;     // the bytes of the current piece that have arrived
+  std::atomic<bool> is_stopped_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t pieces_ = 0;  // passed on and not yet written; guarded by mutex_
+};
+
+void LinkDownloads::start(DownloadNumber number, const FileLink& link, std::uint64_t file_bytes, std::uint64_t offset) {
+  auto download = std::make_shared<Download>(number, link, file_bytes, offset);
+  {
+    const std::lock_guard lock(mutex_);
+    downloads_[number] = download;
+  }
+  (void)strands_.post({"link " + std::to_string(number), "links"}, [this, number, download = std::move(download)] {
+    auto result = download->is_stopped() ? fail(Code::unavailable, "the download was cancelled")
+                                         : download->run(callbacks_, networks_.get());
+    {
+      const std::lock_guard lock(mutex_);
+      downloads_.erase(number);
+    }
+    if (!download->is_stopped()) callbacks_.on_end(number, std::move(result));
+  });
+  (void)strands_.start_missing_threads();
+}
+
+std::shared_ptr<LinkDownloads::Download> LinkDownloads::find(DownloadNumber number) {
+  const std::lock_guard lock(mutex_);
+  const auto download = downloads_.find(number);
+  return download == downloads_.end() ? nullptr : download->second;
+}
+
+void LinkDownloads::resume(DownloadNumber number) {
+  if (const auto download = find(number)) download->resume();
+}
+
+void LinkDownloads::cancel(DownloadNumber number) {
+  if (const auto download = find(number)) download->stop();
+}
+
+void LinkDownloads::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& entry : downloads_) entry.second->stop();
+  }
+  strands_.stop();
+}
+
+}  // namespace mycojobs
