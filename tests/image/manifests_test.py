@@ -225,10 +225,15 @@ API_FILES = ("MYCOJOBS_API_TLS_CERT", "MYCOJOBS_API_TLS_KEY")
 def kubernetes_problems(documents):
     rpc, names, coordinator, agent = documents
     found = pod_problems(coordinator) + pod_problems(agent) + service_problems(rpc, coordinator) + service_problems(names, agent)
-    if (coordinator["kind"], agent["kind"]) != ("Deployment", "StatefulSet"):
+    if (coordinator["kind"], agent["kind"]) != ("StatefulSet", "StatefulSet"):
         found.append("kinds")
     if names["spec"].get("clusterIP") != "None" or agent["spec"]["serviceName"] != names["metadata"]["name"]:
         found.append("a StatefulSet wants a headless service")
+    for document in (coordinator, agent):
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        claims = [each["metadata"]["name"] for each in document["spec"].get("volumeClaimTemplates", [])]
+        if [each["name"] for each in container["volumeMounts"] if each["mountPath"] == "/var/lib/mycojobs"] != claims:
+            found.append("files of jobs are lost with the pod")
     env = {each["name"]: each.get("value", "") for each in coordinator["spec"]["template"]["spec"]["containers"][0]["env"]}
     if not env["MYCOJOBS_API_LISTEN"].endswith(f":{rpc['spec']['ports'][0]['port']}"):
         found.append("the service's port is not where it listens")

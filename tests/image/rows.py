@@ -328,26 +328,28 @@ def pods_of(documents):
     """Converts kubernetes.yaml for podman 4.3, which supports neither StatefulSet nor two settings: an annotation replaces
     `seccompProfile`, and an unmasked /proc beside the masked one, which permits the kernel to mount another /proc, replaces
     `procMount: Unmasked`. A folder replaces the volume of a secret. Services need a cluster and are removed. The rest is unchanged."""
-    coordinator, agents = (each for each in documents if each["kind"] != "Service")
-    claims = agents["spec"]["volumeClaimTemplates"]
-    for number in range(2):
-        pod = copy.deepcopy(agents["spec"]["template"])
-        name = f"{agents['metadata']['name']}-{number}"
-        profile = pod["spec"]["securityContext"]["seccompProfile"]["localhostProfile"]
-        annotation = "container.seccomp.security.alpha.kubernetes.io/" + pod["spec"]["containers"][0]["name"]
-        pod["metadata"].update(name=name, annotations={annotation: "localhost/" + profile})
-        pod["spec"]["volumes"] += [{"name": each["metadata"]["name"], "persistentVolumeClaim": {"claimName": f"{each['metadata']['name']}-{name}"}}
-                                   for each in claims]
-        (container,) = pod["spec"]["containers"]
-        if container["securityContext"].get("procMount") == "Unmasked":
-            pod["spec"]["volumes"].append({"name": "proc", "hostPath": {"path": "/proc", "type": "Directory"}})
-            container["volumeMounts"].append({"name": "proc", "mountPath": "/run/proc"})
-        yield {"apiVersion": "v1", "kind": "Pod", **pod}
-    coordinator["spec"]["replicas"] = 1
-    for volume in coordinator["spec"]["template"]["spec"]["volumes"]:
+    for document, replicas in zip((each for each in documents if each["kind"] != "Service"), (1, 2)):
+        for number in range(replicas):
+            yield pod_of(document, number)
+
+
+def pod_of(document, number):
+    pod = copy.deepcopy(document["spec"]["template"])
+    name = f"{document['metadata']['name']}-{number}"
+    (container,) = pod["spec"]["containers"]
+    pod["metadata"]["name"] = name
+    profile = pod["spec"]["securityContext"]["seccompProfile"].get("localhostProfile")
+    if profile:
+        pod["metadata"]["annotations"] = {"container.seccomp.security.alpha.kubernetes.io/" + container["name"]: "localhost/" + profile}
+    for volume in pod["spec"]["volumes"]:
         if "secret" in volume:
             volume["hostPath"] = {"path": os.path.join(os.environ["TMPDIR"], "kube", volume.pop("secret")["secretName"]), "type": "Directory"}
-    yield coordinator
+    pod["spec"]["volumes"] += [{"name": each["metadata"]["name"], "persistentVolumeClaim": {"claimName": f"{each['metadata']['name']}-{name}"}}
+                               for each in document["spec"]["volumeClaimTemplates"]]
+    if container["securityContext"].get("procMount") == "Unmasked":
+        pod["spec"]["volumes"].append({"name": "proc", "hostPath": {"path": "/proc", "type": "Directory"}})
+        container["volumeMounts"].append({"name": "proc", "mountPath": "/run/proc"})
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
 class Kube:
@@ -368,15 +370,14 @@ class Kube:
         os.chmod(os.path.join(certificates, "tls.key"), 0o440)
         os.chmod(certificates, 0o755)
         with open(KUBERNETES, encoding="utf-8") as file:
-            documents = list(pods_of(list(yaml.safe_load_all(file))))
-        self.agent = copy.deepcopy(documents[0]["spec"]["containers"][0])
-        for each in documents:
-            spec = each["spec"]["template"]["spec"] if each["kind"] == "Deployment" else each["spec"]
-            (container,) = spec["containers"]
+            coordinator, *agents = pods_of(list(yaml.safe_load_all(file)))
+        self.agent = copy.deepcopy(agents[0]["spec"]["containers"][0])
+        for each in (coordinator, *agents):
+            (container,) = each["spec"]["containers"]
             container.update(image=IMAGE, imagePullPolicy="Never")
             del container["ports"]  # podman would publish the ports of all pods on the same port of the host
         self.agents, self.coordinator = os.path.join(self.folder, "agents.yaml"), os.path.join(self.folder, "coordinator.yaml")
-        for path, these in ((self.agents, documents[:-1]), (self.coordinator, documents[-1:])):
+        for path, these in ((self.agents, agents), (self.coordinator, [coordinator])):
             with open(path, "w", encoding="utf-8") as file:
                 yaml.safe_dump_all(these, file)
 
@@ -395,7 +396,7 @@ class Kube:
     @staticmethod
     def gone():
         podman("pod", "rm", "--force", "--all", "--time=0", ok=False)
-        podman("volume", "rm", "--force", "state-mycojobs-agent-0", "state-mycojobs-agent-1", ok=False)
+        podman("volume", "rm", "--force", "state-mycojobs-agent-0", "state-mycojobs-agent-1", "state-mycojobs-coordinator-0", ok=False)
         podman("secret", "rm", "mycojobs-redis", ok=False)
 
     def probed(self, container, probe):
@@ -420,12 +421,12 @@ def kubernetes_yaml_gives_agents_that_have_their_sandbox():
         check(found["canary"]["state"] == "ok", found)
         runners = json.loads(podman("exec", agents[0], "mycojobs", "runner", "list", "--json").stdout)
         check(sorted(each["id"] for each in runners) == [20, 21], runners)
-        coordinator = "mycojobs-coordinator-pod-0-coordinator"
+        coordinator = "mycojobs-coordinator-0-coordinator"
         until(lambda: podman("exec", coordinator, "mycojobs", "health", ok=False).returncode == 0,
               lambda: "the coordinator is ready: " + output(podman("logs", coordinator, ok=False))[-1500:], 60)
         out = run_job(Named(coordinator), "print(6 * 7)\n")
         check("42" in out, out)
-        ping = podman("exec", "--env", "COORDINATOR_URL=http://mycojobs-coordinator-pod-0:9652", "--env", f"MYCOJOBS_TOKEN={kube.token}", agents[0], "mycojobs", "rpc", "system.ping")
+        ping = podman("exec", "--env", "COORDINATOR_URL=http://mycojobs-coordinator-0:9652", "--env", f"MYCOJOBS_TOKEN={kube.token}", agents[0], "mycojobs", "rpc", "system.ping")
         check("pong" in ping.stdout, output(ping))
         return "runners 20 and 21, without a capability; a job from the coordinator's pod; " + states(found, "userns", "uid", "canary")
 
