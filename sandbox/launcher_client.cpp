@@ -1,6 +1,7 @@
 #include "sandbox/launcher_client.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -106,7 +107,19 @@ Configure build_configuration(const SandboxConfig& config, bool probe) {
   return message;
 }
 
+// Returns the first message to the launcher. Error invalid: it is longer than a frame, because of its lists.
+Result<std::string> encode_configuration(const SandboxConfig& config, bool probe) {
+  std::string frame = encode(build_configuration(config, probe));
+  if (frame.size() <= kMaxFrameBytes) return frame;
+  return fail(Code::invalid, fmt::format("sandbox: the settings for mycojobs-launcher are too long, {} of {} bytes: {} "
+                                         "volumes, {} folders of ceiling.fs.write, {} tables [contexts.N.files]; serve "
+                                         "fewer contexts with one agent, or use fewer volumes or shorter paths",
+                                         frame.size(), kMaxFrameBytes, config.volumes.size(),
+                                         config.written_folders.size(), config.files.size()));
+}
+
 Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe) {
+  MJ_TRY(configuration, encode_configuration(config, probe));
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
     return fail(Code::io, "sandbox: a socket for mycojobs-launcher: " + describe_errno(errno));
@@ -130,7 +143,7 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
   LauncherLink link(std::move(*child), std::move(agent_end));
   std::vector<int> alive;
   if (config.alive_fd >= 0) alive.push_back(config.alive_fd);
-  if (int error = send_raw(link.socket(), encode(build_configuration(config, probe)), alive); error != 0) {
+  if (int error = send_raw(link.socket(), configuration, alive); error != 0) {
     return fail(Code::unavailable, "sandbox: mycojobs-launcher does not listen: " + errno_text(error));
   }
   return link;

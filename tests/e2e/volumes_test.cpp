@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -121,6 +122,40 @@ TEST_F(VolumesE2e, VolumeThatCannotBeMappedPreventsTheStart) {
   const ProcessResult doctor = mycojobs_({"doctor", "--config", config});
   EXPECT_NE((doctor.out + doctor.err).find("has no id mapping"), std::string::npos) << doctor.out << doctor.err;
   ::umount2(path("data").c_str(), MNT_DETACH);
+}
+
+// SIGHUP: an added volume, and one with another path, hold for the next job; a removed one is refused.
+TEST_F(VolumesE2e, ReloadAppliesToTheNextJobs) {
+  const std::string config = write_config();
+  Process agent = start_registered_agent(1, {"--config", config});
+  fs::create_directory(path("second"));
+  (void)!::chown(path("second").c_str(), owner_, owner_);
+  // The ceiling that the agent publishes names its volumes.
+  const auto reload = [&](const std::string& volumes, const std::string& names) {
+    folder_.write("volumes.toml", volumes);
+    agent.signal(SIGHUP);
+    EXPECT_TRUE(eventually([&] {
+      return redis_.cli(1, {"HGET", "runner:1", "ceiling"}).find("\"volumes\":[" + names + "]") != std::string::npos;
+    })) << agent.err();
+  };
+  const auto volume = [&](const std::string& name, const std::string& folder) {
+    return "[contexts.1.volumes." + name + "]\npath = \"" + path(folder) +
+           "\"\nmode = \"rw\"\nowner = " + std::to_string(owner_) + "\n";
+  };
+  const auto write = [&](const std::string& name) {
+    return run_job("python", "volumes = [\"" + name + "\"]\n", "open('/volumes/" + name + "/file', 'a').write('x')");
+  };
+  reload(volume("data", "data") + volume("added", "second"), R"("added","data")");
+  EXPECT_EQ(mycojobs_.read_field(write("added"), "status"), "finished") << agent.err();
+  EXPECT_EQ(owner_of(path("second/file")), owner_);
+  reload(volume("data", "second"), R"("data")");
+  EXPECT_EQ(mycojobs_.read_field(write("data"), "status"), "finished") << agent.err();
+  EXPECT_EQ(fs::file_size(path("second/file")), 2U);
+  EXPECT_FALSE(fs::exists(path("data/file")));
+  const ProcessResult removed = mycojobs_(
+      {"job", "submit", "-", "--type", "python", "--policy", folder_.write("p.toml", "volumes = [\"added\"]\n")},
+      "pass");
+  expect_result(removed, 65, "policy.volumes: context 1 has no volume added");
 }
 
 TEST_F(VolumesE2e, UnknownOwnerPreventsTheStart) {

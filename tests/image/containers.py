@@ -17,7 +17,6 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 USER = 10001
 SHARED = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc")
-WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs")
 # the variables of a container that are not in its file
 SYSTEM_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
 
@@ -92,7 +91,7 @@ class Container:  # pylint: disable=too-many-instance-attributes
     def __init__(self, network, name, **options):
         self.network, self.name = network, name
         self.folder = options["folder"]
-        self.options = {"user": USER, "tmpfs": [], "mounts": {}, "read_only": [], "read_only_root": False, "seccomp": "", **options}
+        self.options = {"user": USER, "capabilities": [], "tmpfs": [], "mounts": {}, "read_only": [], "read_only_root": False, "seccomp": "", **options}
         self.options["environment"] = {**SYSTEM_ENVIRONMENT, "HOSTNAME": name, **options["environment"]}
         self.log_path = os.path.join(self.folder, name + ".log")
         self.process = None
@@ -125,7 +124,7 @@ class Container:  # pylint: disable=too-many-instance-attributes
     def execute(self, *words, environment=None, script="", check=True, limit_s=120):
         """Runs a program within the container, as `docker exec` does. script: standard input."""
         env = {**self.options["environment"], **(environment or {})}
-        user = drop_rights(self.options["user"])
+        user = drop_rights(self.options)
         done = subprocess.run(["nsenter", f"--target={self.first_process()}", "--mount", "--pid", "--net", "--uts", "--ipc", "--wd=/",
                                *user, *words], capture_output=True, text=True, env=env, input=script, timeout=limit_s, check=False)
         if check and done.returncode != 0:
@@ -158,9 +157,12 @@ class Container:  # pylint: disable=too-many-instance-attributes
             self.process.wait()
 
 
-def drop_rights(user):
+def drop_rights(options):
+    """Returns the words that run a command as the user of the container, with its capabilities."""
+    user = options["user"]
     ids = (f"--reuid={user}", f"--regid={user}", "--clear-groups") if is_root() else ()
-    return (WITHOUT_RIGHTS[0], *ids, *WITHOUT_RIGHTS[1:])
+    kept = "".join(f",+{name.lower()}" for name in options["capabilities"])
+    return ("setpriv", *ids, "--inh-caps=-all", "--ambient-caps=-all", f"--bounding-set=-all{kept}", "--no-new-privs")
 
 
 # The code below runs as process 1 of a container.
@@ -249,7 +251,7 @@ def main():
     make_root(description)
     subprocess.run(["hostname", description["name"]], check=True)
     os.chdir(description.get("work_folder", "/"))
-    command = [*drop_rights(description["user"]), *description["command"]]
+    command = [*drop_rights(description), *description["command"]]
     if description["seccomp"]:
         load_seccomp(description["seccomp"])
     os.execvpe(command[0], command, description["environment"])

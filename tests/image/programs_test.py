@@ -359,6 +359,71 @@ class Kubernetes(FlowsWithArtifacts):
         self.assert_reads(submitter, build)
 
 
+class Volumes(unittest.TestCase):
+    """Volumes of an agent that may not map ids: the files of its jobs have one owner, or the start names the reason."""
+
+    CAPABILITIES = ["SETUID", "SETGID", "SETPCAP", "KILL", "DAC_OVERRIDE"]  # docker/README.md
+    OWNER = 34
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="mycojobs-programs-")
+        os.chmod(self.folder, 0o755)
+        self.addCleanup(remove, self.folder)
+        self.network = Network(self.folder, ["redis", "agent"])
+        self.addCleanup(self.network.remove)
+        self.redis = Container(self.network, "redis", folder=self.folder, environment={}, tmpfs=["/tmp"],
+                               command=["redis-server", "--save", "", "--databases", "64", "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/tmp"])  # fmt: skip
+        self.addCleanup(self.redis.kill)
+        self.redis.start()
+        self.data = new_volume(os.path.join(self.folder, "data"))
+
+    def start_agent(self, user, owner, fixed_uid=False):
+        """An agent with the volume `data` that belongs to the owner."""
+        config = os.path.join(self.folder, "config")
+        os.makedirs(config, exist_ok=True)
+        with open(os.path.join(config, "config.toml"), "w", encoding="utf-8") as file:
+            file.write(f'[contexts.1.volumes.data]\npath = "/data"\nmode = "rw"\nowner = {owner}\n')
+            file.write(f"[contexts.1.files]\nowner = {owner}\nfixed_uid = true\n" if fixed_uid else "")
+        state = os.path.join(self.folder, f"state{user}")
+        agent = Container(
+            self.network, "agent", folder=self.folder, user=user, capabilities=self.CAPABILITIES if user == 0 else [], tmpfs=["/tmp"],
+            mounts={"/config": config, "/data": self.data, "/state": state if os.path.exists(state) else new_volume(state, user)},
+            environment=replace_programs({
+                "MYCOJOBS_REDIS": "redis://redis:6379", "MYCOJOBS_STATE_DIR": "/state", "MYCOJOBS_CONFIG": "/config/config.toml",
+                "MYCOJOBS_SANDBOX_ALLOW_MISSING": "cgroup:memory,cgroup:pids", "MYCOJOBS_RUNNER": "21",
+            }), command=["mycojobs", "agent"], seccomp=os.path.join(ROOT, "docker", "seccomp.json"))  # fmt: skip
+        wait_until(lambda: self.redis.execute("redis-cli", "ping", check=False).stdout == "PONG\n", self.redis.log)
+        self.addCleanup(agent.kill)
+        return agent.start()
+
+    def assert_refused(self, user, owner, reason):
+        agent = self.start_agent(user, owner)
+        self.assertNotEqual(agent.process.wait(60), 0)
+        self.assertIn(reason, agent.log())
+        self.assertIn("contexts.1.volumes.data", agent.log())
+        os.remove(agent.log_path)
+
+    def assert_writes(self, agent, owner):
+        """A job writes into the volume, and the file belongs to the owner."""
+        wait_until(lambda: "serves context 1" in agent.log(), agent.log)
+        agent.execute("sh", "-c", "cat >/tmp/policy.toml", script='volumes = ["data"]\n')
+        agent.execute("sh", "-c", "cat >/tmp/write.py", script="open('/volumes/data/file', 'a').write('x')\n")
+        agent.execute("mycojobs", "run", "--policy", "/tmp/policy.toml", "/tmp/write.py")
+        self.assertEqual(agent.execute("stat", "-c", "%u", "/data/file").stdout.strip(), str(owner))
+        self.assertEqual(agent.stop(60), 0)
+
+    def test_ordinary_user_has_volumes_of_its_own(self):
+        self.assert_refused(USER, self.OWNER, f"only an agent of root can map ids: name the agent's own user {USER}")
+        self.assert_writes(self.start_agent(USER, USER), USER)
+
+    def test_root_without_the_right_to_map_needs_a_fixed_uid(self):
+        if not is_root():
+            return  # an ordinary user has no second id for its containers
+        os.chown(self.data, self.OWNER, self.OWNER)
+        self.assert_refused(0, self.OWNER, "the agent may not map ids (a container")
+        self.assert_writes(self.start_agent(0, self.OWNER, fixed_uid=True), self.OWNER)
+
+
 if __name__ == "__main__":
     enter_private_namespaces()
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

@@ -43,7 +43,8 @@ class HostFolder {
     if (is_mounted_) prepare();
   }
   ~HostFolder() {
-    if (is_mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+    while (is_mounted_ && ::umount2(path_.c_str(), MNT_DETACH) == 0) {
+    }
     std::error_code error;
     fs::remove(path_ + ".img", error);
   }
@@ -71,6 +72,13 @@ class HostFolder {
   }
   bool mount_folder(const std::string& type) const {
     if (type == "bind") return ::mount(path_.c_str(), path_.c_str(), nullptr, MS_BIND, nullptr) == 0;
+    if (type == "overlay") {
+      // The layers are on a tmpfs: an overlay of the host's root, as in a container, has no further overlay as a layer.
+      if (::mount("tmpfs", path_.c_str(), "tmpfs", 0, "mode=755") != 0) return false;
+      for (const char* layer : {"/lower", "/upper", "/work"}) fs::create_directory(path_ + layer);
+      const std::string layers = "lowerdir=" + path_ + "/lower,upperdir=" + path_ + "/upper,workdir=" + path_ + "/work";
+      return ::mount("overlay", path_.c_str(), "overlay", 0, layers.c_str()) == 0;
+    }
     return ::mount(type.c_str(), path_.c_str(), type.c_str(), 0, "mode=755") == 0;
   }
   bool mount_image(const std::string& type) const {
@@ -353,10 +361,7 @@ TEST(Volumes, SetIdBitsAreRefusedInAddedCalls) {
 }
 
 // ramfs stands for file systems without id mapping, such as NFS.
-TEST(Volumes, FileSystemWithoutIdMappingNeedsAFixedUid) {
-  if (!is_root()) GTEST_SKIP() << "only root mounts file systems";
-  const HostFolder folder("ramfs");
-  ASSERT_TRUE(folder.is_mounted());
+void expect_fixed_uid_is_needed(const HostFolder& folder) {
   SandboxConfig config = make_test_config();
   const Volume volume{"data", folder.path(), true, {kOwner, kOwner}};
   config.volumes = {{1, volume}};
@@ -378,6 +383,28 @@ TEST(Volumes, FileSystemWithoutIdMappingNeedsAFixedUid) {
   EXPECT_EQ(stat_file(folder / "file").st_uid, kOwner) << result.outcome.reason;
   EXPECT_EQ(stat_file(folder / "file").st_gid, kOwner);
   EXPECT_EQ(to_string(run_attempts(*dedicated.sandbox, make_spec(), "getpid").outcome.status), "ok");
+}
+
+TEST(Volumes, FileSystemWithoutIdMappingNeedsAFixedUid) {
+  if (!is_root()) GTEST_SKIP() << "only root mounts file systems";
+  for (const char* type : {"ramfs", "overlay"}) {
+    SCOPED_TRACE(type);
+    const HostFolder folder(type);
+    if (!folder.is_mounted() && std::string_view(type) == "overlay") continue;  // a kernel without this module
+    ASSERT_TRUE(folder.is_mounted());
+    expect_fixed_uid_is_needed(folder);
+  }
+}
+
+// A datagram to the launcher has a limit, which thousands of volumes exceed.
+TEST(Volumes, TooManyFoldersPreventTheStart) {
+  SandboxConfig config = make_test_config();
+  for (int number = 0; number < 2000; ++number)
+    config.volumes.push_back({1, {"volume" + std::to_string(number), "/srv/a/folder/of/volumes", true, test_owner()}});
+  const auto refused = start_sandbox(config);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::invalid);
+  EXPECT_NE(refused.error().message.find("2000 volumes"), std::string::npos) << refused.error().message;
 }
 
 // Volumes of another owner are still mapped for a job with a fixed id.
