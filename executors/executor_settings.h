@@ -30,8 +30,10 @@ struct CommandSettings {
 struct PackageSettings {
   std::string index = {};                  // URL of the package index
   std::string netrc = {};                  // file with credentials for index and hosts (netrc); empty: none
+  std::string ca = {};                     // file with the CAs of index and hosts, PEM; empty: those of the host
   std::vector<std::string> hosts = {};     // further places to download from, as in the policy field `net`
   std::vector<std::string> allow = {};     // patterns of names of packages, such as "numpy" or "acme-*"
+  std::vector<std::string> build = {};     // names of packages that are built from their source distributions
   std::vector<std::string> hashes = {};    // if not empty, only files with these SHA-256 hashes are installed
   std::uint64_t max_bytes = 512ULL << 20;  // limit of one environment on disk
   std::uint64_t cache_bytes = 4ULL << 30;  // limit of all environments of the context on this host

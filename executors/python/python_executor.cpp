@@ -82,7 +82,8 @@ Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& fact
   }
   if (state_dir_.empty()) return fail(Code::unsupported, "packages: this agent has no folder for them: set state_dir");
   MJ_TRY(version, get_python_version());
-  return begin_with_packages(facts, {*packages, state_dir_, version, lock_file_registry_, installations_}, sink);
+  return begin_with_packages(
+      facts, {*packages, state_dir_, version, get_wheel_platform(), lock_file_registry_, installations_}, sink);
 }
 
 std::vector<Stage> PythonExecutor::get_context_stages(Id context) const {

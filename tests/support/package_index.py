@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A package index for tests, on the loopback interface, with wheels that this program makes.
 
-package_index.py serve FOLDER [USER:PASSWORD]    makes a dozen wheels, prints "port N" and serves the folder
-package_index.py add FOLDER NAME VERSION         adds another wheel to a folder that is served
+package_index.py serve FOLDER [USER:PASSWORD] [CERTIFICATE KEY]
+    makes a dozen wheels and a source distribution, prints "port N" and serves the folder, by HTTPS with a certificate
+package_index.py add FOLDER NAME VERSION    adds another wheel to a folder that is served
 """
 
 import base64
@@ -10,10 +11,29 @@ import functools
 import hashlib
 import html
 import http.server
+import io
 import pathlib
+import ssl
 import sys
 import sysconfig
+import tarfile
 import zipfile
+
+# Builds the wheel of a source distribution. The module has a trace of the build.
+BACKEND = """
+import os, zipfile
+
+def build_wheel(folder, settings=None, metadata=None):
+    files = {"source.py": f"VERSION = '1.0'\\nBUILT_IN = {os.getcwd()!r}\\n"}
+    info = "source-1.0.dist-info"
+    files[f"{info}/METADATA"] = "Metadata-Version: 2.1\\nName: source\\nVersion: 1.0\\n"
+    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[f"{info}/RECORD"] = ""
+    with zipfile.ZipFile(os.path.join(folder, "source-1.0-py3-none-any.whl"), "w") as wheel:
+        for path, content in files.items():
+            wheel.writestr(path, content)
+    return "source-1.0-py3-none-any.whl"
+"""
 
 
 def make_wheel(folder, name, version, files, requires=()):
@@ -52,9 +72,23 @@ def make_wheels(folder):
     library = pathlib.Path(sysconfig.get_path("platstdlib"), "lib-dynload", f"_bz2{suffix}")
     make_wheel(folder, "native", "1.0", {"native/__init__.py": "", f"native/_bz2{suffix}": library.read_bytes()})
     make_wheel(folder, "tool", "1.0", {"tool/__init__.py": "", "tool/__main__.py": "print('the tool runs')\n"})
-    source = pathlib.Path(folder, "simple", "source")
-    source.mkdir()
-    (source / "source-1.0.tar.gz").write_bytes(b"not installed")
+    make_source(folder)
+
+
+def make_source(folder):
+    """Makes a source distribution that needs no other package for its build."""
+    parent = pathlib.Path(folder, "simple", "source")
+    parent.mkdir()
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: source\nVersion: 1.0\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND,
+    }
+    with tarfile.open(parent / "source-1.0.tar.gz", "w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"source-1.0/{name}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
@@ -90,6 +124,11 @@ def main():
     if sys.argv[3:] and sys.argv[3]:
         Index.authorization = "Basic " + base64.b64encode(sys.argv[3].encode()).decode()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Index, directory=folder))
+    if sys.argv[4:]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[4:6])
+        # The handshake is in the thread of the connection.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     print(f"port {server.server_address[1]}", flush=True)
     server.serve_forever()
 

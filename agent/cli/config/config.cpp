@@ -112,6 +112,23 @@ class PythonReader {
     out = *limit;
     return {};
   }
+  // Returns null if the field is not a list of texts.
+  static std::vector<std::string> PackageSettings::*const* find_package_list(std::string_view key) {
+    static constexpr std::pair<std::string_view, std::vector<std::string> PackageSettings::*> kLists[] = {
+        {"hosts", &PackageSettings::hosts},
+        {"allow", &PackageSettings::allow},
+        {"build", &PackageSettings::build},
+        {"hashes", &PackageSettings::hashes}};
+    for (const auto& [name, list] : kLists) {
+      if (name == key) return &list;
+    }
+    return nullptr;
+  }
+  static bool is_package_pattern(std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '*';
+    });
+  }
   // Reads the table [contexts.<id>.python.packages].
   Result<void> read_packages(const json& table) {
     if (!table.is_object()) return reject("packages", "is not a table");
@@ -121,21 +138,22 @@ class PythonReader {
       if (key == "index") {
         if (!value.is_string()) return reject(field, "is not text in quotes");
         packages.index = value.get<std::string>();
-      } else if (key == "netrc") {
+      } else if (key == "netrc" || key == "ca") {
         if (!value.is_string() || !is_normalized_path(value.get_ref<const std::string&>()))
-          return reject(field, "is not the whole path of a file, as \"/etc/mycojobs/index.netrc\"");
-        packages.netrc = value.get<std::string>();
-      } else if (key == "hosts" || key == "allow" || key == "hashes") {
+          return reject(field, "is not the whole path of a file, as \"/etc/mycojobs/index." + key + "\"");
+        (key == "ca" ? packages.ca : packages.netrc) = value.get<std::string>();
+      } else if (const auto* list = find_package_list(key); list != nullptr) {
         MJ_TRY(texts, read_texts(field, value));
-        (key == "hosts" ? packages.hosts : key == "allow" ? packages.allow : packages.hashes) = std::move(texts);
+        packages.*(*list) = std::move(texts);
       } else if (key == "max_bytes" || key == "cache_bytes") {
         MJ_CHECK(read_limit(field, value, parse_bytes, key == "max_bytes" ? packages.max_bytes : packages.cache_bytes));
       } else if (key == "cache_age") {
         MJ_CHECK(read_limit(field, value, parse_duration_ms, packages.cache_age_ms));
       } else {
-        return fail(Code::invalid,
-                    find_position(text_, field) + ": unknown key " + excerpt(name_ + "." + field, 80) +
-                        ": there are index, netrc, hosts, allow, hashes, max_bytes, cache_bytes and cache_age");
+        return fail(
+            Code::invalid,
+            find_position(text_, field) + ": unknown key " + excerpt(name_ + "." + field, 80) +
+                ": there are index, netrc, ca, hosts, allow, build, hashes, max_bytes, cache_bytes and cache_age");
       }
     }
     return check_packages(packages);
@@ -147,12 +165,13 @@ class PythonReader {
     if (packages.allow.empty())
       return reject("packages.allow", "names no package; write names as [\"numpy\", \"acme-*\"], or [\"*\"] for all");
     for (const std::string& pattern : packages.allow) {
-      const bool is_valid = !pattern.empty() && std::all_of(pattern.begin(), pattern.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '*';
-      });
-      if (!is_valid)
+      if (!is_package_pattern(pattern))
         return reject("packages.allow",
                       "\"" + pattern + "\" is not a name of lower-case letters, digits and -, with * for any text");
+    }
+    for (const std::string& name : packages.build) {
+      if (!is_package_pattern(name) || name.find('*') != std::string::npos)
+        return reject("packages.build", "\"" + name + "\" is not a name of lower-case letters, digits and -");
     }
     for (const std::string& hash : packages.hashes) {
       if (!is_hex(hash, kSha256Digits))

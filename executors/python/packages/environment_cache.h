@@ -62,8 +62,8 @@ class EnvironmentCache {
 
   EnvironmentCache(const std::string& state_dir, Id context);
 
-  // Returns the environment of a lock file, or no value if it is not installed. abi: the version and architecture of
-  // Python, such as "cpython-3.11-x86_64", since wheels depend on both.
+  // Returns the environment of a lock file, or no value if it is not installed. abi: version of Python, architecture
+  // and C library, such as "cpython-3.11-x86_64-glibc2.36", since wheels depend on them.
   std::optional<EnvironmentFolder> find(const std::string& lock_file, const std::string& abi) const;
   // Creates a folder for an installation, writable for the user of a job. Error io.
   Result<EnvironmentFolder> begin_installation() const;

@@ -5,10 +5,14 @@ Reads the request /job/request.json, which has these fields:
   index         URL of the package index
   requirements  list of requirements in the syntax of PEP 508
   lock          lock file to install from; if empty, pip resolves the requirements
+  build         names of packages that are built from their source distributions
+  context       number of the context, for messages
+  ca            file with the CAs of the index; if empty, those of the host are used
   max_bytes     maximum size of the folder
 
 Writes the result `lock`, the lock file of the installed packages, or the result `error`, the end of pip's output. Only
-wheels are installed: a source distribution would run code of its package during the installation.
+wheels are installed, except for the packages in `build`: a source distribution runs code of its package during the
+installation.
 """
 
 import importlib.util
@@ -36,12 +40,14 @@ def main():
     # The temporary folder must be on the file system of the environment, so that pip can rename files to their place.
     os.environ["TMPDIR"] = f"{folder}/tmp"
     os.mkdir(os.environ["TMPDIR"])
-    command = [
+    pip = [
         sys.executable, "-I", "-m", "pip", "install", "--isolated", "--quiet", "--no-input", "--progress-bar=off",
         "--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:", "--no-warn-script-location",
-        "--root-user-action=ignore", "--retries=2", "--index-url", request["index"], "--target", f"{folder}/site",
-        "--report", "/job/report.json",
+        "--root-user-action=ignore", "--retries=2", "--index-url", request["index"],
     ]  # fmt: skip
+    pip += [f"--no-binary={name}" for name in request["build"]]
+    pip += ["--cert", request["ca"]] if request["ca"] else []
+    command = [*pip, "--target", f"{folder}/site", "--report", "/job/report.json"]
     if request["lock"]:
         with open("/job/lock.txt", "w", encoding="utf-8") as file:
             file.write(request["lock"])
@@ -50,7 +56,7 @@ def main():
         command += ["--", *request["requirements"]]
     error = run_pip(command, folder, request["max_bytes"])
     if error:
-        return write_result({"error": error})
+        return write_result({"error": explain_missing_wheel(pip, folder, request["context"], error) + error})
     with open("/job/report.json", encoding="utf-8") as file:
         report = json.load(file)
     lines = sorted(format_lock_line(package) for package in report["install"]) or [EMPTY_LOCK_FILE]
@@ -60,6 +66,32 @@ def main():
 def write_result(result):
     with open(os.environ["MYCOJOBS_RESULT"], "w", encoding="utf-8") as file:
         json.dump(result, file)
+
+
+def explain_missing_wheel(pip, folder, context, error):
+    """Returns a line that precedes the error of pip, if a package has source distributions only; otherwise an empty text.
+
+    pip names the files that it has skipped in its detailed log only.
+    """
+    missing = re.search(r"Could not find a version that satisfies the requirement ([A-Za-z0-9._-]+)", error)
+    if not missing:
+        return ""
+    log = f"{folder}/tmp/pip.log"
+    search = [*pip, "--dry-run", "--no-deps", "--target", f"{folder}/tmp/none", "--log", log, "--", missing[1]]
+    found = subprocess.run(search, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    name = normalize_name(missing[1])
+    with open(log, encoding="utf-8", errors="replace") as file:
+        skipped = re.findall(r"No sources permitted for ([A-Za-z0-9._-]+)", file.read())
+    if found.returncode == 0 or name not in map(normalize_name, skipped):
+        return ""
+    return (
+        f"ERROR: {name} has no wheel for this Python, only source distributions, whose code runs when they are built: "
+        f'to have it built, name it in [contexts.{context}.python.packages] build = ["{name}"]\n'
+    )
+
+
+def normalize_name(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def run_pip(command, folder, max_bytes):
@@ -113,8 +145,7 @@ def format_lock_line(package):
     """Returns the line of the lock file for a package in the field `install` of pip's installation report."""
     archive = package["download_info"].get("archive_info", {})
     digest = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
-    name = re.sub(r"[-_.]+", "-", package["metadata"]["name"]).lower()
-    return f"{name}=={package['metadata']['version']} --hash=sha256:{digest}\n"
+    return f"{normalize_name(package['metadata']['name'])}=={package['metadata']['version']} --hash=sha256:{digest}\n"
 
 
 main()

@@ -16,7 +16,7 @@ class LockFileRegistry {
  public:
   virtual ~LockFileRegistry() = default;
   // Returns the lock file for the requirements with this key, or an empty text if none is stored. key: a hash of the
-  // requirements, the index and the Python ABI.
+  // requirements, the index and the ABI of Python and of the C library.
   virtual Result<std::string> find_lock_file(Id context, const std::string& key) = 0;
   // Stores the lock file unless one is stored for the key. Returns the lock file that is stored afterwards, which may
   // be the lock file of another agent.

@@ -1,5 +1,6 @@
 #include "executors/python/packages/package_conversation.h"
 
+#include <gnu/libc-version.h>
 #include <sys/utsname.h>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "executors/python/packages/lock_file.h"
 #include "executors/python/packages/script_requirements.h"
 #include "executors/script_conversation.h"
+#include "net/tls_files.h"
 #include "net/web_address.h"
 #include "security/private_file.h"
 #include "text/json.h"
@@ -31,23 +33,23 @@ constexpr std::uint64_t kInstallMemoryBytes = 512ULL << 20, kInstallDiskBytes = 
 constexpr std::uint64_t kInstallWallMs = 15ULL * 60 * 1000;
 constexpr std::size_t kMaxInstallResultBytes = 1U << 20;
 
-// Returns the version and the architecture that determine which wheels can be used, such as "cpython-3.11-x86_64".
+// Returns the properties that determine which wheels can be used, such as "cpython-3.11-x86_64-glibc2.36".
 std::string get_python_abi(const PackageDependencies& dependencies) {
-  utsname host{};
-  ::uname(&host);
   return "cpython-" + dependencies.python_version.substr(0, dependencies.python_version.rfind('.')) + '-' +
-         host.machine;
+         dependencies.platform;
 }
 
 // Returns the key under which lock files and failures are stored. The algorithm must stay the same: all agents of a
 // context use the key to find each other's lock files.
-std::string make_requirements_key(const ScriptRequirements& requirements, const std::string& index,
+std::string make_requirements_key(const ScriptRequirements& requirements, const PackageSettings& settings,
                                   const std::string& abi) {
   std::string parts = "1";  // version of the algorithm
   const auto add = [&parts](const std::string& part) { parts += std::to_string(part.size()) + ':' + part; };
   for (const std::string& requirement : requirements.requirements) add(requirement);
-  add(index);
+  add(settings.index);
   add(abi);
+  // The hash in a lock file is that of a wheel or of a source distribution.
+  for (const std::string& name : settings.build) add(name);
   return sha256_hex(parts);
 }
 
@@ -104,7 +106,7 @@ class PackageConversation final : public Conversation {
   Result<void> begin() {
     MJ_CHECK(read_requirements());
     if (script_requirements_.requirements.empty()) return start_script();
-    key_ = make_requirements_key(script_requirements_, dependencies_.settings.index, abi_);
+    key_ = make_requirements_key(script_requirements_, dependencies_.settings, abi_);
     MJ_TRY(lock_file, find_lock_file());
     if (!lock_file.empty()) {
       if (auto allowed = check_lock_file(lock_file, dependencies_.settings, facts_.job.context_id); !allowed)
@@ -259,6 +261,9 @@ class PackageConversation final : public Conversation {
                           {"index", dependencies_.settings.index},
                           {"requirements", script_requirements_.requirements},
                           {"lock", lock_file},
+                          {"build", dependencies_.settings.build},
+                          {"context", facts_.job.context_id},
+                          {"ca", dependencies_.settings.ca.empty() ? "" : "/job/ca.pem"},
                           {"max_bytes", dependencies_.settings.max_bytes}};
     TextMap environment = {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"PATH", "/usr/bin:/bin"}};
     for (const char* name : {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"}) environment[name] = kProxyUrl;
@@ -269,6 +274,11 @@ class PackageConversation final : public Conversation {
       // Only pip sees the file. The credentials are in no URL, so pip does not print them.
       files.push_back({"netrc", std::move(*credentials), 0444});
       environment["NETRC"] = "/job/netrc";
+    }
+    if (const std::string& ca = dependencies_.settings.ca; !ca.empty()) {
+      auto certificates = read_pem_file(ca);
+      if (!certificates) return fail(Code::unsupported, "packages.ca: " + certificates.error().message);
+      files.push_back({"ca.pem", std::move(certificates->text), 0444});
     }
     return encode_script_request(facts, {.executor = "python",
                                          .profile = kInstallProfile,
@@ -361,6 +371,12 @@ class PackageConversation final : public Conversation {
 };
 
 }  // namespace
+
+std::string get_wheel_platform() {
+  utsname host{};
+  ::uname(&host);
+  return std::string(host.machine) + "-glibc" + ::gnu_get_libc_version();
+}
 
 Policy make_install_policy(const PackageSettings& settings) {
   Policy policy;

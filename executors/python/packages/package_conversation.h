@@ -73,10 +73,15 @@ struct PackageDependencies {
   const PackageSettings& settings;
   std::string state_dir;
   std::string python_version;  // version of the interpreter that runs scripts, such as "3.11.2"
+  std::string platform;        // result of get_wheel_platform()
   // Lock files that all agents of the context share. If null, lock files are stored only in the cache of this host.
   std::shared_ptr<LockFileRegistry> lock_file_registry = {};
   RunningInstallations& installations;
 };
+
+// Returns architecture and C library of this host, such as "x86_64-glibc2.36". Wheels of programs are made for both, so
+// a set that one host can install may have no wheel for another.
+std::string get_wheel_platform();
 
 // Starts the conversation of a job, with an installation as the first stage if the packages are missing. Errors:
 //   invalid      The metadata of the script is invalid, or the script requires another version of Python.

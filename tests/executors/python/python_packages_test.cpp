@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "cli/local_run.h"
 #include "executors/python/packages/environment_cache.h"
 #include "executors/python/packages/lock_file.h"
 #include "executors/python/packages/lock_file_registry.h"
+#include "executors/python/packages/package_conversation.h"
 #include "executors/python/packages/script_requirements.h"
 #include "executors/python/python_executor.h"
 #include "executors/run_specs.h"
@@ -29,6 +31,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 std::string make_script(const std::string& dependencies, const std::string& code) {
@@ -228,8 +231,8 @@ TEST(PipError, IsTheCauseAndNotItsConsequence) {
 class PackageHost {
  public:
   explicit PackageHost(const std::function<void(PackageSettings&)>& change = nullptr,
-                       const std::string& credentials = "")
-      : index_(credentials) {
+                       const std::string& credentials = "", const std::string& certificates = "")
+      : index_(credentials, certificates) {
     PackageSettings packages;
     packages.index = index_.url();
     packages.allow = {"*"};
@@ -350,14 +353,19 @@ TEST(PythonPackages, FailureNamesThePackageAndIsNotRepeatedForAWhile) {
 
 // A registry in which another agent has stored a lock file between the search and add_lock_file().
 struct OtherAgentRegistry final : LockFileRegistry {
-  Result<std::string> find_lock_file(Id, const std::string&) override { return std::string(); }
+  Result<std::string> find_lock_file(Id, const std::string& key) override {
+    searched.push_back(key);
+    added.clear();
+    return found;
+  }
   Result<std::string> add_lock_file(Id, const std::string&, const std::string& lock_file) override {
     added = lock_file;
     if (is_away) return fail(Code::unavailable, "the store is away");
     return stored.empty() ? lock_file : stored;
   }
   std::string get_stored_name(const std::string& key) const override { return "lock:" + key; }
-  std::string added, stored;
+  std::string added, stored, found;
+  std::vector<std::string> searched;  // keys
   bool is_away = false;
 };
 
@@ -436,9 +444,82 @@ TEST(PythonPackages, SetWithoutPackagesForThisPythonIsInstalledOnceToo) {
   EXPECT_TRUE(was_cached(second));
 }
 
-TEST(PythonPackages, OnlyWheelsAreInstalled) {
+TEST(PythonPackages, OnlyWheelsAreInstalledUnlessTheOperatorNamesThePackage) {
+  const std::string script = make_script("[\"source\"]", "import source\nprint(source.VERSION, source.BUILT_IN)\n");
   const PackageHost host;
-  EXPECT_THAT(host.run(make_script("[\"source\"]", "pass\n")).end.error, HasSubstr("Could not find a version"));
+  EXPECT_THAT(host.run(script).end.error,
+              AllOf(HasSubstr("source has no wheel for this Python, only source distributions"),
+                    HasSubstr("[contexts.7.python.packages] build = [\"source\"]")));
+  const PackageHost building([](PackageSettings& settings) { settings.build = {"source"}; });
+  const RunResult built = building.run(script);
+  ASSERT_EQ(built.end.status, JobStatus::finished) << built.end.error << built.err;
+  EXPECT_THAT(built.out, HasSubstr("1.0 /packages/python/tmp/")) << "the code runs in the sandbox of the installation";
+  EXPECT_TRUE(was_cached(building.run(script)));
+  // Other hosts install the source distribution with the same hash.
+  const auto registry = std::make_shared<OtherAgentRegistry>();
+  building.set_lock_file_registry(registry);
+  building.delete_environments();
+  EXPECT_EQ(building.run(script).end.status, JobStatus::finished);
+  registry->found = registry->added;
+  EXPECT_THAT(registry->found, HasSubstr("source==1.0 --hash=sha256:"));
+  building.delete_environments();
+  const RunResult again = building.run(script);
+  EXPECT_EQ(again.end.status, JobStatus::finished) << again.end.error << again.err;
+  EXPECT_THAT(host.run(make_script("[\"absent\"]", "")).end.error, Not(HasSubstr("source distributions")));
+}
+
+// Hosts with different C libraries have lock files of their own, since a wheel of one may not run on the other.
+TEST(PythonPackages, LockFileBelongsToOnePlatform) {
+  EXPECT_THAT(get_wheel_platform(), MatchesRegex("[a-z0-9_]+-glibc[0-9.]+"));
+  const PackageIndex index;
+  const TempDir state;
+  PackageSettings settings;
+  settings.index = index.url();
+  settings.allow = {"*"};
+  const auto registry = std::make_shared<OtherAgentRegistry>();
+  RunningInstallations installations;
+  JobFacts facts = make_facts(make_script("[\"beta\"]", "pass\n"));
+  facts.job.context_id = 7;
+  for (const char* platform : {"x86_64-glibc2.36", "x86_64-glibc2.41", "aarch64-glibc2.36", "x86_64-glibc2.36"}) {
+    const auto conversation =
+        begin_with_packages(facts, {settings, state.path(), "3.11.2", platform, registry, installations}, nullptr);
+    EXPECT_TRUE(conversation) << conversation.error().message;
+  }
+  ASSERT_EQ(registry->searched.size(), 4U);
+  EXPECT_EQ(registry->searched[0], registry->searched[3]);
+  EXPECT_EQ(std::set<std::string>(registry->searched.begin(), registry->searched.end()).size(), 3U);
+}
+
+std::string make_certificates(const TempDir& folder, const std::string& name) {
+  const std::string path = folder / name;
+  const ProcessResult made =
+      run(folder, {mj::test::source_path("examples/tenants/certificates.sh"), path, "tls=127.0.0.1"});
+  EXPECT_EQ(made.code, 0) << made.err;
+  return path;
+}
+
+// An index with a certificate of the operator's own CA, and credentials.
+TEST(PythonPackages, IndexIsVerifiedWithTheCaOfTheOperator) {
+  const TempDir folder;
+  const std::string certificates = make_certificates(folder, "good"), other = make_certificates(folder, "other");
+  const std::string netrc = folder.write("netrc", "machine 127.0.0.1 login bob password hunter2\n");
+  fs::permissions(netrc, fs::perms::owner_read);
+  const auto run_with = [&](const std::string& ca) {
+    const PackageHost host(
+        [&](PackageSettings& settings) {
+          settings.netrc = netrc;
+          settings.ca = ca;
+        },
+        "bob:hunter2", certificates);
+    EXPECT_TRUE(host.index().url().starts_with("https://"));
+    return host.run(
+        make_script("[\"alpha\"]", "import alpha, os\nprint(alpha.VERSION, os.path.exists('/job/ca.pem'))\n"));
+  };
+  const RunResult result = run_with(certificates + "/ca.crt");
+  EXPECT_EQ(result.out, "1.0 False\n") << result.end.error << result.err;
+  for (const std::string& ca : {other + "/ca.crt", std::string()})
+    EXPECT_THAT(run_with(ca).end.error, HasSubstr("CERTIFICATE_VERIFY_FAILED")) << ca;
+  EXPECT_THAT(run_with(folder / "absent").end.error, HasSubstr("packages.ca: " + (folder / "absent")));
 }
 
 TEST(PythonPackages, TransitivePackageMustBeAllowed) {
