@@ -846,14 +846,31 @@ Result<bool> FlowLogReader::read(const FlowView& view, const NodeView& node, Log
   return false;
 }
 
+bool FlowLogReader::is_read(const NodeView& node) const {
+  const bool writes_log = node.kind.empty() || node.kind == "job" || node.kind == "log";
+  const bool is_selected = nodes_.empty() || std::find(nodes_.begin(), nodes_.end(), node.name) != nodes_.end();
+  return writes_log && is_selected && !node.job_key.empty() && may_have_log(node);
+}
+
+Result<void> FlowLogReader::skip_to_last_lines(const FlowView& view, std::size_t lines) {
+  for (const NodeView& node : view.nodes) {
+    if (!is_read(node) || node.kind == "log") continue;
+    LogPosition& position = positions_[node.name];
+    auto start_seq = JobLogReader::find_last_lines(store_, context_, node.job_key, position.last_seq, lines);
+    if (!start_seq && start_seq.error().code == Code::not_found) continue;  // another client has deleted the record
+    MJ_CHECK(start_seq);
+    position.last_seq = *start_seq;
+  }
+  return {};
+}
+
 Result<std::vector<FlowLogLine>> FlowLogReader::read_next(const FlowView& view, std::size_t max) {
   std::vector<FlowLogLine> out;
   for (const auto& layer : find_layers(view)) {
     for (const std::uint32_t index : layer) {
       const NodeView& node = view.nodes[index];
-      const bool writes_log = node.kind.empty() || node.kind == "job" || node.kind == "log";
       LogPosition& position = positions_[node.name];
-      if (!writes_log || node.job_key.empty() || position.is_fully_read || !may_have_log(node)) continue;
+      if (!is_read(node) || position.is_fully_read) continue;
       for (bool has_lines = true; has_lines;) {
         auto has_more = read(view, node, position, out);
         if (!has_more && has_more.error().code == Code::not_found) break;  // another client has deleted the record

@@ -157,8 +157,13 @@ struct FlowLogLine {
 class FlowLogReader {
  public:
   // logs must outlive the reader.
-  FlowLogReader(RecordStore& store, Id context, JobLogReader& logs) : store_(store), context_(context), logs_(logs) {}
+  // nodes: the names of the nodes to read; an empty list selects all.
+  FlowLogReader(RecordStore& store, Id context, JobLogReader& logs, std::vector<std::string> nodes = {})
+      : store_(store), context_(context), logs_(logs), nodes_(std::move(nodes)) {}
 
+  // Skips lines before the last `lines` of each node, as far as that needs no disk of a runner
+  // (JobLogReader::find_last_lines()). Called before read_next().
+  Result<void> skip_to_last_lines(const FlowView&, std::size_t lines);
   // Returns the lines that were added since the last call, in the order of the nodes; at most about `max` lines. An
   // empty result means that there are no more lines now.
   Result<std::vector<FlowLogLine>> read_next(const FlowView&, std::size_t max = 1000);
@@ -170,10 +175,12 @@ class FlowLogReader {
     bool is_fully_read = false;  // the node is settled, and its log was read to the end
   };
   Result<bool> read(const FlowView&, const NodeView&, LogPosition&, std::vector<FlowLogLine>&);
+  bool is_read(const NodeView&) const;  // false for nodes without a log, and for those that are not selected
 
   RecordStore& store_;
   Id context_;
   JobLogReader& logs_;
+  const std::vector<std::string> nodes_;
   // Positions by the name of the node, because nodes that are added later change the indexes of other nodes.
   std::map<std::string, LogPosition> positions_;
 };

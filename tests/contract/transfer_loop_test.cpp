@@ -237,6 +237,39 @@ TEST_P(TransferredLogs, StoredGapLineIsFilledOnce) {
   EXPECT_EQ(read_log(reader), expected);
 }
 
+// A quota of the store that is used up drops the rest of the output there, but not on the disk of the runner.
+TEST_P(TransferredLogs, OutputBehindAFullQuotaIsReadFromTheRunner) {
+  const auto holder = start_host(kLogHolder);
+  submit(1);
+  const ClaimedJob job = claim_one();
+  const auto spool = make_spool(*holder, job);
+  std::string expected = "head\n";
+  for (std::uint64_t i = 1; i <= 5000; ++i) {
+    spool->add_entry({i, 1 + i * 100, LogStream::out, make_log_line(i), 100});
+    expected += make_log_line(i);
+  }
+  spool->make_close_task()();
+  const std::string notice = "output is not kept from here on\n";
+  ASSERT_EQ(outcome(report(LogAppend{job.ref,
+                                     {{1, 1, LogStream::out, "head\n"},
+                                      {9, 101, LogStream::out, make_log_line(1), 100},
+                                      {9, 201, LogStream::system, notice}}})),
+            "ok");
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "log_full", "1"});
+  ASSERT_EQ(outcome(end(job.ref, finished())), "ok");
+  const TempFolder other;
+  for (const std::string& state_dir : {std::string(), other.path(), holder->folder.path()}) {
+    JobLogReader reader(backend_->stores(), clock_, state_dir);
+    EXPECT_EQ(read_log(reader) == expected, true) << state_dir;
+    EXPECT_EQ(read_log(reader, 1) == expected, true) << state_dir;
+  }
+  holder->thread.reset();
+  holder->loop.reset();
+  JobLogReader reader(backend_->stores(), clock_, "");
+  EXPECT_EQ(read_log(reader),
+            "head\n" + make_log_line(1) + notice + "further output: runner 20, which has these lines, is away\n");
+}
+
 // A run whose agent was killed has written more to its disk than to the store, so the next run uses its numbers again.
 TEST_P(TransferredLogs, NumbersOfALostRunAreThoseOfTheNextRun) {
   for (const bool is_same_host : {true, false}) {

@@ -263,6 +263,35 @@ TEST_F(FlowLogs, LinesAreSelectedAndHaveTheirTimes) {
       << times;
 }
 
+// The store has the last lines, so the runner is not asked for those before.
+TEST_F(FlowLogs, LastLinesOfALongLogAreReadWithoutItsRunner) {
+  std::optional<Process> agent(start_log_agent());
+  coordinator_.emplace(folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(),
+                                                         "--context", "1", "--state-dir", folder_ / "coordinator"});
+  const std::string file = folder_.write("flow.yaml", R"yaml(
+name: floods
+jobs:
+  first: {type: python, script: "for i in range(200000): print('line', i, 'x' * 20)"}
+  second: {type: python, script: "for i in range(200000): print('line', i, 'x' * 20)"}
+)yaml");
+  const ProcessResult started = mycojobs_({"flow", "start", file, "--follow"});
+  ASSERT_EQ(started.code, 0) << started.out << started.err;
+  agent->signal(SIGKILL);
+  agent->wait();
+  const auto count_published = [&] {
+    const std::string stats = redis_.cli(0, {"INFO", "commandstats"});
+    const std::size_t at = stats.find("cmdstat_publish:calls=");
+    return at == std::string::npos ? 0 : std::stoul(stats.substr(at + 22));
+  };
+  coordinator_.reset();
+  const std::string line = "line 199999 xxxxxxxxxxxxxxxxxxxx\n";
+  const auto published = count_published();
+  EXPECT_EQ(mycojobs_({"flow", "logs", "1", "--tail", "1"}).out, "first  | " + line + "second | " + line);
+  EXPECT_EQ(count_published(), published);
+  EXPECT_THAT(mycojobs_({"flow", "logs", "1", "--node", "second"}).out, HasSubstr("runner 20, which has these lines"));
+  EXPECT_GT(count_published(), published);
+}
+
 TEST_F(FlowLogs, NodesHaveColoursOnATerminalOnly) {
   const Process agent = start_log_agent();
   const std::string flow = run_flow();

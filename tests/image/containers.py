@@ -24,6 +24,7 @@ SYSTEM_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "L
 def enter_private_namespaces():
     """Restarts the program with a private network and private mounts, in which it may change both. An ordinary user gets a user
     namespace, in which its only id is the user of the containers."""
+    os.environ["PATH"] += ":/usr/sbin:/sbin"  # `ip` and `pivot_root`, also for ordinary users
     if os.environ.get("CONTAINERS_PRIVATE") == "yes":
         run("mount", "-t", "tmpfs", "run", "/run")  # for `ip netns`
         return

@@ -25,6 +25,12 @@ bool is_output_gap(const Log& line) {
          line.text == format_output_gap(line.size);
 }
 
+// Returns whether the line of the store reports that a quota is used up. It has the number of the entry that it
+// replaces, so that its number rises by the size of that entry.
+bool replaces_output(const Log& line, std::uint64_t previous_seq) {
+  return line.stream == LogStream::system && line.size == 0 && !line.begins_run && line.seq > previous_seq + 1;
+}
+
 Log make_gap_line(std::uint64_t ts_ms, const LogRange& range, const std::string& reason) {
   const std::uint64_t bytes = range.until_seq - range.after_seq;
   std::string text = format_output_gap(bytes);
@@ -135,6 +141,20 @@ JobLogReader::GapEnd JobLogReader::fill_gap(const Job& job, const Log& gap, std:
   return GapEnd::filled;
 }
 
+Result<JobLogReader::GapEnd> JobLogReader::append_spooled_lines(const Job& job, const Run& run, LogRange range,
+                                                                std::size_t max, std::vector<Log>& lines) {
+  range.run = run.epoch;
+  while (range.after_seq < range.until_seq) {
+    if (lines.size() >= max) return GapEnd::page_full;
+    range.max_lines = static_cast<std::uint32_t>(std::min<std::size_t>(max - lines.size(), UINT32_MAX));
+    MJ_TRY(read, read_range(job, run, range));
+    if (read.lines.empty()) break;
+    range.after_seq = read.lines.back().seq;
+    for (Log& line : read.lines) lines.push_back(std::move(line));
+  }
+  return GapEnd::filled;
+}
+
 // The text behind a gap can begin within a line, so one more line end is required.
 Result<std::uint64_t> JobLogReader::find_last_lines(RecordStore& store, Id context, const std::string& job_key,
                                                     std::uint64_t after_seq, std::size_t lines) {
@@ -162,8 +182,18 @@ Result<JobLogReader::StoredPage> JobLogReader::load(RecordStore& store, Id conte
   StoredPage stored;
   stored.after_seq_ = after_seq;
   stored.max_ = max;
-  stored.has_gaps_ = std::any_of(page.lines.begin(), page.lines.end(), is_output_gap);
+  std::uint64_t previous_seq = after_seq;
+  for (const Log& line : page.lines) {
+    if (is_output_gap(line) || replaces_output(line, previous_seq)) stored.has_gaps_ = true;
+    previous_seq = line.seq;
+  }
+  if (page.ended) {
+    static constexpr std::array<std::string_view, 1> kFields = {"log_full"};
+    const auto fields = store.load_fields(context, kClaimKey + job_key, kFields);
+    stored.is_end_missing_ = fields && field_of(*fields, "log_full") == "1";
+  }
   stored.page_ = std::move(page);
+  stored.has_gaps_ = stored.has_gaps_ || stored.is_end_missing_;
   if (!stored.has_gaps_) return stored;
   if (auto job = locate(store, context, job_key, state_dir_)) {
     stored.job_ = std::move(*job);
@@ -180,6 +210,14 @@ LogPage JobLogReader::complete(StoredPage stored, LateLines late_lines) {
   std::uint64_t last_seq = stored.after_seq_;
   for (Log& line : page.lines) {
     const bool is_gap = is_output_gap(line);
+    if (late_lines != LateLines::skip && replaces_output(line, last_seq)) {
+      const auto run = std::find_if(stored.job_.runs.begin(), stored.job_.runs.end(),
+                                    [&](const Run& entry) { return line.seq <= entry.last_seq; });
+      if (run != stored.job_.runs.end())
+        (void)append_spooled_lines(stored.job_, *run, {last_seq, line.seq}, stored.max_, lines);
+      if (!lines.empty()) last_seq = std::max(last_seq, lines.back().seq);
+      if (last_seq >= line.seq) continue;  // the output is not missing for this reader
+    }
     if (!is_gap && lines.size() < stored.max_) {
       last_seq = line.seq;
       lines.push_back(std::move(line));
@@ -193,6 +231,14 @@ LogPage JobLogReader::complete(StoredPage stored, LateLines late_lines) {
     // Callers repeat the call at once, since the store has the next line.
     if (end == GapEnd::late && lines.empty()) ::poll(nullptr, 0, kDiskWaitMs);
     break;
+  }
+  if (page.ended && stored.is_end_missing_ && late_lines != LateLines::skip && !stored.job_.runs.empty()) {
+    const LogRange range{last_seq, UINT64_MAX};
+    const auto end = append_spooled_lines(stored.job_, stored.job_.runs.back(), range, stored.max_, lines);
+    page.ended = !end || *end == GapEnd::filled;
+    if (!end)
+      lines.push_back(
+          {clock_.unix_ms(), last_seq + 1, LogStream::system, "further output: " + end.error().message + '\n'});
   }
   page.lines = std::move(lines);
   return page;

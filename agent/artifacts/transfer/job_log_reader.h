@@ -70,6 +70,9 @@ class JobLogReader {
   GapEnd fill_gap(const Job&, const Log& gap, std::uint64_t after_seq, std::size_t max, LateLines,
                   std::vector<Log>& lines);
 
+  // Appends the lines of a range that are on a disk. Lines that are not there are not named. Errors: of read_range().
+  Result<GapEnd> append_spooled_lines(const Job&, const Run&, LogRange, std::size_t max, std::vector<Log>& lines);
+
   const Clock& clock_;
   const std::string state_dir_;
   LogFetcher fetcher_;
@@ -87,6 +90,7 @@ class JobLogReader::StoredPage {
   std::uint64_t after_seq_ = 0;
   std::size_t max_ = 0;
   bool has_gaps_ = false;
+  bool is_end_missing_ = false;  // the store has dropped the end of the output, because of a quota
 };
 
 }  // namespace mycojobs

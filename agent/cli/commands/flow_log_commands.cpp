@@ -126,12 +126,14 @@ Result<int> flow_logs_command(Invocation& call) {
   MJ_TRY(options, read_log_options(call));
   const bool follow = call.has("follow");
   MJ_TRY(session, open_flow_session(call, false));
-  FlowLogReader reader(*session.store, call.context(), *session.services.logs);
   const NodeNames& selected = call.get_all("node");
+  FlowLogReader reader(*session.store, call.context(), *session.services.logs, selected);
   FlowLogPrinter printer(options, selected);
-  for (;;) {
+  for (bool is_first_round = true;; is_first_round = false) {
     MJ_TRY(view, inspect_flow(*session.flows, *session.store, call.context(), flow));
     MJ_CHECK(check_nodes_exist(view, selected));
+    if (is_first_round && options.max_lines != LogSelection::kAllLines)
+      MJ_CHECK(reader.skip_to_last_lines(view, options.max_lines));
     // Read before the lines: if the flow has ended, this round reads all remaining lines.
     const bool flow_has_ended = has_ended(view);
     printer.set_nodes(view);

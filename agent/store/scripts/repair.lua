@@ -92,6 +92,46 @@ local function set_full_lease()
   if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
 end
 
+-- Returns the facts `claimed` of the job in their order, as far as the journal still has them.
+local function read_claimed_facts(claim)
+  local facts, key = {}, kQueueJournalKey .. (queue ~= '' and queue or claim.queue or '')
+  if key_type(key) ~= 'stream' then return facts end
+  for revision in string.gmatch(claim.revs or '', '%d+') do
+    local entry = redis.call('XRANGE', key, revision, revision)[1]
+    local fact = entry and to_table(entry[2]) or {}
+    if fact.j == job and fact.f == kFactKindClaimed then facts[#facts + 1] = fact end
+  end
+  return facts
+end
+
+-- Restores the field log_runs of a claim that was missing: by it readers find the output of earlier runs on the disks
+-- of their runners. Each run after the first begins with a line in the log, which names attempt and delivery.
+local kMaxLogRunsBytes, kLogPageEntries = 1024, 500  -- the first one as in claims.lua
+local function restore_log_runs()
+  local claim = read_claim(job) or {}
+  local first_claims, facts = {}, read_claimed_facts(claim)  -- by attempt and delivery: the index of the first claim
+  for i, fact in ipairs(facts) do
+    local run = to_number(fact[kFactAttemptField]) .. '.' .. to_number(fact[kFactDeliveriesField])
+    first_claims[run] = first_claims[run] or i
+  end
+  if #facts < 2 or key_type(kLogKey .. job) ~= 'stream' then return end
+  local runs, first_id = '', '-'
+  repeat
+    local entries = redis.call('XRANGE', kLogKey .. job, first_id, '+', 'COUNT', kLogPageEntries)
+    for _, entry in ipairs(entries) do
+      local previous = facts[(first_claims[to_table(entry[2]).run or ''] or 0) - 1]
+      first_id = '(' .. entry[1]
+      if previous then
+        local run = string.match(entry[1], '^%d+') .. ':' .. to_integer_text(to_number(previous[kFactEpochField])) .. ':' ..
+          to_integer_text(to_number(previous[kFactRunnerField]))
+        runs = runs == '' and run or runs .. ' ' .. run
+        if #runs > kMaxLogRunsBytes then runs = string.match(runs, '^%S+ (.*)$') end
+      end
+    end
+  until #entries < kLogPageEntries
+  if runs ~= '' then redis.call('HSET', claim_key, 'log_runs', runs) end
+end
+
 -- Appends a fact `restored` with the state of the claim, since the facts of the job have gaps or are in disorder.
 local function append_restored_fact(step)
   local claim, fields = read_claim(job), {}
@@ -142,7 +182,9 @@ for _, step in ipairs(steps) do
     or step.index == 'waits' and check_type(kDependenciesKey .. job, 'set') or step.index == 'held' and check_type(kHeldConcurrencyKeysKey, 'set') or nil
   if err then return err end
 end
+local had_claim = redis.call('EXISTS', claim_key) == 1
 for _, step in ipairs(steps) do step_handlers[step.kind](step) end
+if not had_claim and key_type(claim_key) == 'hash' then restore_log_runs() end
 return 1
 
 --# message_places: dispatch_journal inspection

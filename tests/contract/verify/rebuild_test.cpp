@@ -80,6 +80,29 @@ TEST_P(Rebuild, F02QueuesAreRebuilt) {
       << "order: priority, released jobs, order of arrival, unknown jobs";
 }
 
+// By these numbers readers find the output of earlier runs on the disks of their runners.
+TEST_P(Rebuild, EarlierRunsOfALogAreRestored) {
+  const auto log_runs = [this] { return std::string(run_command({"HGET", claim_key(11), "log_runs"}).text()); };
+  const auto find_job = [this] {
+    for (const ClaimedJob& job : claim(64)) {
+      if (job.ref.job_key == key(11)) return job.ref;
+    }
+    ADD_FAILURE() << "job 11 is not queued";
+    return ClaimRef{};
+  };
+  for (int run = 0; run < 2; ++run) {
+    const ClaimRef claimed = find_job();
+    EXPECT_EQ(outcome(report(LogAppend{claimed, {{1, 100, LogStream::out, std::string(100, 'x'), 100}}})), "ok");
+    EXPECT_EQ(outcome(report(Release{claimed, "drain"})), "ok");
+  }
+  const std::string before = log_runs();
+  EXPECT_EQ(std::count(before.begin(), before.end(), ' '), 1) << before;
+  run_command({"DEL", claim_key(11)});
+  run_rebuild();
+  EXPECT_EQ(log_runs(), before);
+  EXPECT_THAT(run_rebuild(), IsEmpty());
+}
+
 TEST_P(Rebuild, ClaimsAreRebuilt) {
   const auto before = whereabouts();
   erase_keys({"mj:claim:"});
