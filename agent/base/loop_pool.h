@@ -80,7 +80,7 @@ class LoopPool {
   const Limits limits_;
   mutable std::mutex mutex_;
   std::condition_variable work_changed_, loop_ended_;
-  std::set<std::pair<TimePoint, PooledLoop*>> waiting_loops_;  // by the due time
+  std::set<std::pair<TimePoint, PooledLoop*>> waiting_loops_;  // sorted by the due time
   std::list<Worker> workers_;
   std::size_t idle_count_ = 0;
   TimePoint next_timeout_ = TimePoint::max();  // earliest time at which an idle thread wakes by itself

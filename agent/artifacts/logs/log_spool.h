@@ -58,7 +58,7 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
     std::string job_key;
     std::uint64_t run = 0;                  // ClaimedJob::epoch
     std::uint64_t log_base = 0;             // added to the numbers of the entries (ClaimedJob::log_base)
-    std::uint64_t max_bytes = 64ULL << 20;  // of all runs of the job; beyond it, the middle is dropped
+    std::uint64_t max_bytes = 64ULL << 20;  // limit of all runs of the job; the middle beyond it is dropped
     ArtifactQuota quota;                    // limits of all logs of a caller, and of the context, on this host
     std::size_t max_queued_bytes = 4U << 20;
     std::shared_ptr<LogQueueBytes> all_queued_bytes = {};  // null: only max_queued_bytes applies

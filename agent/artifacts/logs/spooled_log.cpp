@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kSegmentSuffix = ".log", kStoppedSuffix = ".stopped";
 constexpr std::size_t kSegmentDigits = 20;
 constexpr std::size_t kSegmentNameBytes = 2 * kSegmentDigits + 1 + kSegmentSuffix.size();
-constexpr std::uint64_t kMaxReadBytes = 8U << 20;  // of one segment; LogSpool writes smaller ones
+constexpr std::uint64_t kMaxReadBytes = 8U << 20;  // limit of one segment; LogSpool writes smaller segments
 
 // Returns an empty text for a segment that was deleted since it was listed.
 Result<std::string> read_segment(const LogSegment& segment) {

@@ -50,7 +50,7 @@ class JobLogReader {
  private:
   struct Run {                   // a run of a job that wrote output
     std::uint64_t last_seq = 0;  // its last number
-    std::uint64_t epoch = 0;     // of its claim
+    std::uint64_t epoch = 0;     // epoch of its claim
     Id runner = 0;
     bool is_live = false;  // can write lines
   };
@@ -58,7 +58,7 @@ class JobLogReader {
     Id context = 0;
     std::string key;
     std::vector<Run> runs;             // ascending
-    std::vector<std::string> folders;  // on this host
+    std::vector<std::string> folders;  // folders of the log on this host
     std::string problem;               // reason why the other members are not known
   };
   static Result<std::vector<Run>> load_runs(RecordStore&, Id context, const std::string& job_key);

@@ -55,7 +55,7 @@ Result<void> UploadCleanup::delete_files_without_record(Store& store, Id context
   std::error_code error;
   if (state_dir_.empty() || !fs::exists(uploads_folder(folder), error)) return {};
   MJ_TRY(store_names, artifact_store_names(store, context));
-  std::map<std::string, std::string> ids;  // by path
+  std::map<std::string, std::string> ids;  // ids of uploads by the path of their folder
   for (const std::string& store_name : store_names) {
     for (std::string& id : list_upload_ids(uploads_folder(folder, store_name))) {
       std::string path = upload_folder(folder, store_name, id);

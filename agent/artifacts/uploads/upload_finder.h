@@ -38,7 +38,7 @@ class UploadFinder {
   const Clock& clock_;
   const ArtifactFolder folder_;
   const std::string holder_;
-  std::map<std::string, Entry> cache_;  // by job key and hash
+  std::map<std::string, Entry> cache_;  // found uploads by job key and hash
 };
 
 }  // namespace mycojobs

@@ -51,7 +51,7 @@ Result<std::unique_ptr<UploadReceiver>> UploadReceiver::create(const ArtifactFol
   auto lock = lock_file(path + "/lock", true, 0);
   if (!lock) return fail(Code::conflict, "another client sends this upload now");
   std::unique_ptr<UploadReceiver> receiver(new UploadReceiver(path, reference, std::move(*lock)));
-  (void)::unlink(receiver->part_path().c_str());  // of an upload that a crash has ended
+  (void)::unlink(receiver->part_path().c_str());  // deletes the part of an upload that a crash has ended
   if (auto created = receiver->file_.create(receiver->part_path()); !created)
     return fail(Code::unavailable, created.error().message);
   return receiver;

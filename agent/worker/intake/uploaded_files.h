@@ -34,7 +34,7 @@ class UploadedFiles {
   Id context_;
   std::string job_key_;
   ArtifactFolder folder_;
-  std::map<std::string, StoredUpload> uploads_;  // by hash
+  std::map<std::string, StoredUpload> uploads_;  // uploads of the job by hash
   std::vector<std::string> store_names_;
   std::vector<MissingInput> missing_;
 };

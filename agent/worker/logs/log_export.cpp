@@ -164,7 +164,7 @@ class LogExport::Writer {
   }
 
   const std::string target_;
-  std::string day_;          // of the lines that pop_lines() returned last; used by the thread only
+  std::string day_;          // day of the lines that pop_lines() returned last; used by the thread only
   bool is_failing_ = false;  // used by the thread only
   std::mutex mutex_;
   std::condition_variable state_changed_;
