@@ -348,6 +348,7 @@ class Kubernetes(FlowsWithArtifacts):
         for container in pods.agents:
             self.assertEqual(container.stop(120), 0, container.log()[-2000:])
         settings = {**host, "MYCOJOBS_HTTPS_CA": "/ca/ca.crt", "MYCOJOBS_REDIS": pods.secrets["mycojobs-redis"]["url"], "MYCOJOBS_CONFIG": "", "HOME": "/tmp"}
+        self.assertIn("pong", pods.client.execute("mycojobs", "rpc", "system.ping", environment=settings).stdout)
         pods.client.execute("sh", "-c", f"head -c {2 * SIZE} /dev/urandom >/tmp/sent; cat >/tmp/use.py", script=USE)
         job = pods.client.execute("mycojobs", "job", "submit", "--file", "/tmp/sent", "/tmp/use.py", environment=settings).stdout.strip()
         for container in pods.coordinators:

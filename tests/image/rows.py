@@ -365,7 +365,7 @@ class Kube:
         # readable as with the mode of the secret and fsGroup of the pod
         os.chmod(os.path.join(tokens, "tokens"), 0o444)
         certificates = os.path.join(self.folder, "mycojobs-api-tls")
-        sh(CERTIFICATES, certificates, "tls=mycojobs-coordinator")
+        sh(CERTIFICATES, certificates, "tls=mycojobs-coordinator,mycojobs-coordinator-0")
         os.chown(os.path.join(certificates, "tls.key"), 0, 10001)  # as with fsGroup
         os.chmod(os.path.join(certificates, "tls.key"), 0o440)
         os.chmod(certificates, 0o755)
@@ -426,7 +426,11 @@ def kubernetes_yaml_gives_agents_that_have_their_sandbox():
               lambda: "the coordinator is ready: " + output(podman("logs", coordinator, ok=False))[-1500:], 60)
         out = run_job(Named(coordinator), "print(6 * 7)\n")
         check("42" in out, out)
-        ping = podman("exec", "--env", "COORDINATOR_URL=http://mycojobs-coordinator-0:9652", "--env", f"MYCOJOBS_TOKEN={kube.token}", agents[0], "mycojobs", "rpc", "system.ping")
+        with open(os.path.join(kube.folder, "mycojobs-api-tls", "ca.crt"), encoding="utf-8") as file:
+            podman("exec", "--interactive", agents[0], "sh", "-c", "cat >/tmp/ca.crt", input=file.read())
+        environment = {"COORDINATOR_URL": "https://mycojobs-coordinator-0:9652", "MYCOJOBS_TOKEN": kube.token, "MYCOJOBS_HTTPS_CA": "/tmp/ca.crt"}
+        variables = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
+        ping = podman("exec", *variables, agents[0], "mycojobs", "rpc", "system.ping")
         check("pong" in ping.stdout, output(ping))
         return "runners 20 and 21, without a capability; a job from the coordinator's pod; " + states(found, "userns", "uid", "canary")
 
