@@ -498,7 +498,7 @@ local function charge_output(job, claim, lines, seqs, last_seq)
   if is_full then return 0 end
   redis.call('HSET', kClaimKey .. job, 'log_full', 1)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
-    .. to_integer_text(limit) .. ' bytes'
+    .. to_integer_text(limit) .. ' bytes\n'
 end
 -- Deletes lines of the output that the tail of a running job has left behind, and releases their charge. Lines of the
 -- agent (stream `system`) between them stay. Agents send ranges of at most kMaxDroppedEntries.
