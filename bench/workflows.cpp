@@ -243,7 +243,7 @@ class Bench {
     must(LoadedDeployment::load(*worlds_, kContext, world));
     std::printf("| | loaded from its snapshot in %.1f ms |\n", ms_since(begin));
     begin = Moment::now();
-    must(LoadedDeployment::load(*worlds_, kContext, world, true));
+    must(LoadedDeployment::load(*worlds_, kContext, world, {.from_beginning = true}));
     std::printf("| | folded from its first fact in %.1f s |\n", ms_since(begin) / 1000);
     begin = Moment::now();
     const auto found = must(verify_deployments(*worlds_, *store_, kContext));
@@ -266,7 +266,7 @@ class Bench {
 
   void measure_replay(const std::string& world) {
     auto begin = Moment::now();
-    const auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world, true));
+    const auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world, {.from_beginning = true}));
     const double folded = ms_since(begin);
     begin = Moment::now();
     const auto replayed = must(service::verify_workflow(by_, {*store_, *worlds_}, world, take_));
@@ -312,7 +312,13 @@ class Bench {
     }
   }
   std::uint64_t steps_of(const std::string& world, int id) {
-    if (seen_of_ != world) seen_ = must(LoadedDeployment::load(*worlds_, kContext, seen_of_ = world)).state();
+    if (seen_of_ != world) {
+      LoadOptions options;
+      options.cache = {1'000'000, std::size_t{1} << 30};
+      auto loaded = must(LoadedDeployment::load(*worlds_, kContext, seen_of_ = world, options));
+      must(loaded.load_all_cells());
+      seen_ = loaded.state();
+    }
     const auto see = [this](const WorkflowFact& fact) -> Result<bool> {
       if (auto problem = fold(seen_, fact)) return fail(Code::invalid, problem->text);
       return true;

@@ -541,6 +541,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&
   coordinator.key = std::move(key);
   coordinator.mycelium_url = settings.mycelium_url;
   coordinator.max_concurrent_deliveries = settings.coordinator_deliveries;
+  coordinator.cell_cache = {settings.coordinator_cell_cache, settings.coordinator_cell_cache_bytes};
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.files = std::move(files);
   coordinator.state_dir = settings.state_dir;

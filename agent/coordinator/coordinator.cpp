@@ -254,7 +254,8 @@ class Coordinator::ContextService final : public HintedLoop {
                stores, clock, pools.workflows, context_,
                [engines = engines_](const WorkflowSpec& spec, const WorkflowManifest& manifest,
                                     const StepRequest& request) { return engines->step(spec, manifest, request); },
-               settings.limits, coordinator_settings.metrics, {.shares = shares}));
+               settings.limits, coordinator_settings.metrics,
+               {.shares = shares, .cell_cache = coordinator_settings.cell_cache}));
     deployments_ = std::move(deployments);
     return {};
   }

@@ -37,6 +37,7 @@
 #include "store/flow_store.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
+#include "workflows/deployment/cell_cache.h"
 #include "workflows/deployment/step_pool.h"
 
 namespace mycojobs {
@@ -62,6 +63,7 @@ struct CoordinatorSettings {
   // Maximum number of hosts that receive messages at the same time, and of remote jobs.
   std::uint32_t max_concurrent_deliveries = 16;
   std::string workflow_host;                    // path of mycojobs-workflowhost; if empty, no workflows are run
+  CellCacheLimits cell_cache;                   // idle instances of a workflow in memory
   MessageAttachments files;                     // artifacts of messages
   std::string state_dir;                        // folder with files that are sent to agents; if empty, none are sent
   std::shared_ptr<HeldFileLinks> file_links;    // of the HTTPS listener of this process; null: it has none

@@ -152,9 +152,10 @@ Result<FoundDeployment> open_deployment(const RequestContext& caller, const Work
   return match;
 }
 
-struct OpenedDeployment {
-  LoadedDeployment deployment;
+struct OpenedInstance {
+  std::string deployment;
   InstanceId cell;
+  InstanceState state;
 };
 Result<InstanceId> resolve_instance_id(const FoundDeployment& match, const InstanceReference& instance) {
   const WorkflowManifest& manifest = *match.head.applied.manifest;
@@ -169,37 +170,31 @@ Result<InstanceId> resolve_instance_id(const FoundDeployment& match, const Insta
   if (!key) return fail(key.error(), "key");
   return InstanceId{spec->name, std::move(*key)};
 }
-Result<OpenedDeployment> open_instance(const RequestContext& caller, const WorkflowStores& stores,
-                                       const InstanceReference& instance, Action action) {
+Result<OpenedInstance> open_instance(const RequestContext& caller, const WorkflowStores& stores,
+                                     const InstanceReference& instance, Action action) {
   MJ_TRY(match, open_deployment(caller, stores, instance.workflow, action));
   MJ_TRY(cell, resolve_instance_id(match, instance));
-  MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
-  return OpenedDeployment{std::move(deployment), std::move(cell)};
-}
-Result<const InstanceState*> require_instance(const LoadedDeployment& deployment, const InstanceId& cell) {
-  const InstanceState* state = deployment.state().find_instance(cell);
-  if (state == nullptr)
+  MJ_TRY(state, read_instance(stores.deployments, caller.context, match.head.deployment, cell));
+  if (!state)
     return fail(Code::not_found, display_name(cell) +
                                      ": the instance does not exist; `mycojobs workflow explain` shows " +
                                      "whether an event for it waits, `timeline` shows its history");
-  return state;
+  return OpenedInstance{match.head.deployment, std::move(cell), std::move(*state)};
 }
 
 // Opens an instance and reads the bytes of its state. A missing blob belongs to a state that was replaced in the
 // meantime, so the read is repeated.
-Result<std::pair<OpenedDeployment, std::optional<StateRef>>> open_with_state(const RequestContext& caller,
-                                                                             const WorkflowStores& stores,
-                                                                             const InstanceReference& instance) {
+Result<OpenedInstance> open_with_state(const RequestContext& caller, const WorkflowStores& stores,
+                                       const InstanceReference& instance) {
   for (int attempts_left = kMaxCommitAttempts;; --attempts_left) {
     MJ_TRY(target, open_instance(caller, stores, instance, Action::read));
-    MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
-    std::optional<StateRef> state = instance_state->state;
-    if (!state || !state->is_spilled()) return std::pair(std::move(target), std::move(state));
-    auto blob = stores.deployments.blob(caller.context, target.deployment.name(), state->hash);
+    std::optional<StateRef>& state = target.state.state;
+    if (!state || !state->is_spilled()) return std::move(target);
+    auto blob = stores.deployments.blob(caller.context, target.deployment, state->hash);
     if (!blob && blob.error().code == Code::not_found && attempts_left > 0) continue;
     if (!blob) return tl::unexpected<Error>(std::move(blob).error());
     MJ_CHECK(attach_blob(*state, std::move(*blob)));
-    return std::pair(std::move(target), std::move(state));
+    return std::move(target);
   }
 }
 
@@ -676,12 +671,12 @@ Result<std::string> answer_approval(const RequestContext& caller, const Workflow
   Resource resource = workflow_resource(excerpt(request.instance.workflow, 200), match ? match->head.applied.owner : 0);
   resource.names_actors = true;
   std::vector<const PendingIntent*> approvals;
-  std::optional<LoadedDeployment> deployment;
+  std::optional<InstanceState> state;
   if (match) {
     MJ_TRY(cell, resolve_instance_id(*match, request.instance));
-    MJ_TRY(loaded, LoadedDeployment::load(stores.deployments, caller.context, match->head.deployment));
-    deployment = std::move(loaded);
-    if (const InstanceState* state = deployment->state().find_instance(cell)) {
+    MJ_TRY(read, read_instance(stores.deployments, caller.context, match->head.deployment, cell));
+    state = std::move(read);
+    if (state) {
       for (const auto& [hash, pending] : state->pending_intents) {
         if (pending.intent.effect == kApprovalEffect && hash.starts_with(request.intent)) approvals.push_back(&pending);
       }
@@ -847,12 +842,12 @@ Result<Approvals> list_waiting_approvals(WorkflowStore& deployments, Id context,
 namespace {
 
 Result<void> post_instance_request(const RequestContext& caller, const WorkflowStores& stores,
-                                   const OpenedDeployment& target, const std::string& kind, const std::string& reason) {
+                                   const OpenedInstance& target, const std::string& kind, const std::string& reason) {
   Fields fields{{"workflow", target.cell.workflow},
                 {"key", to_hex(target.cell.key)},
                 {"by", "actor:" + std::to_string(caller.actor)}};
   if (!reason.empty()) fields.emplace_back("reason", reason);
-  MJ_CHECK(stores.deployments.post(caller.context, target.deployment.name(), kind, fields));
+  MJ_CHECK(stores.deployments.post(caller.context, target.deployment, kind, fields));
   return {};
 }
 
@@ -861,8 +856,7 @@ Result<void> post_instance_request(const RequestContext& caller, const WorkflowS
 Result<void> remove_instance(const RequestContext& caller, const WorkflowStores& stores,
                              const InstanceReference& instance) {
   MJ_TRY(target, open_instance(caller, stores, instance, Action::steer));
-  MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
-  if (!instance_state->failed)
+  if (!target.state.failed)
     return fail(Code::conflict,
                 display_name(target.cell) + " has not failed; " + format_command("cancel", target.cell) + " ends it");
   return post_instance_request(caller, stores, target, "remove", "");
@@ -872,10 +866,9 @@ Result<void> cancel_instance(const RequestContext& caller, const WorkflowStores&
                              const InstanceReference& instance, const std::string& reason) {
   MJ_CHECK(check_length("reason", reason, 4096));
   MJ_TRY(target, open_instance(caller, stores, instance, Action::steer));
-  MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
-  if (instance_state->failed || instance_state->status() == InstanceStatus::completed)
+  if (target.state.failed || target.state.status() == InstanceStatus::completed)
     return fail(Code::conflict,
-                display_name(target.cell) + " has ended: it is " + std::string(to_string(instance_state->status())));
+                display_name(target.cell) + " has ended: it is " + std::string(to_string(target.state.status())));
   return post_instance_request(caller, stores, target, "cancel", reason);
 }
 
@@ -889,14 +882,16 @@ Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& 
     if (visible_owner && row.owner != *visible_owner) continue;
     MJ_TRY(head, load_head(caller, stores, row));
     MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, head.deployment));
+    MJ_TRY(cells, deployment.count_cells());
     MJ_TRY(poll_results, stores.deployments.poll(caller.context, {{head.deployment, {}}}));
     for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
       std::map<std::string, std::uint64_t> counts{{"running", 0}, {"waiting", 0}, {"completed", 0}, {"failed", 0}};
       std::uint64_t old_code_count = 0;
-      for (const auto& [id, instance] : deployment.state().instances) {
-        if (id.workflow != spec.name) continue;
-        ++counts[std::string(to_string(instance.status()))];
-        if (instance.manifest != head.applied.manifest->hash) ++old_code_count;
+      for (const auto& [manifest, by_status] : cells[spec.name]) {
+        for (std::size_t status = 0; status < by_status.size(); ++status) {
+          counts[std::string(to_string(static_cast<InstanceStatus>(status)))] += by_status[status];
+          if (manifest != head.applied.manifest->hash) old_code_count += by_status[status];
+        }
       }
       json events = json::array();
       for (const Subscription& subscription : head.applied.manifest->subscriptions)
@@ -918,33 +913,53 @@ Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& 
 }
 
 ListInstances parse_list_instances(const RequestParams& params) {
-  return {params.text("workflow"), params.text("status"), params.number("limit")};
+  return {params.text("workflow"), params.text("status"), params.number("limit"), params.text("after")};
 }
 
 Result<json> list_instances(const RequestContext& caller, const WorkflowStores& stores, const ListInstances& request) {
   MJ_TRY(match, open_deployment(caller, stores, request.workflow, Action::read));
-  MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
-  json rows = json::array();
-  for (const auto& [id, instance] : deployment.state().instances) {
-    if (!match.workflow.empty() && id.workflow != match.workflow) continue;
-    if (!request.status.empty() && to_string(instance.status()) != request.status) continue;
-    if (rows.size() >= request.limit) break;
-    rows.push_back(instance_to_json(instance));
+  MJ_CHECK(check_length("after", request.after, 4096));
+  std::optional<InstanceStatus> status;
+  for (const InstanceStatus each :
+       {InstanceStatus::running, InstanceStatus::waiting, InstanceStatus::completed, InstanceStatus::failed})
+    if (request.status == to_string(each)) status = each;
+  for (int attempts_left = kMaxCommitAttempts;; --attempts_left) {
+    MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
+    std::optional<InstanceId> after;
+    if (!match.workflow.empty()) after = InstanceId{match.workflow, ""};
+    if (!request.after.empty()) after = parse_store_name(request.after);
+    json rows = json::array();
+    const auto add = [&](const InstanceState& instance) {
+      if (!match.workflow.empty() && instance.id.workflow > match.workflow) return false;
+      if (!match.workflow.empty() && instance.id.workflow != match.workflow) return true;
+      if (rows.size() >= request.limit) return false;
+      json row = instance_to_json(instance);
+      row["cursor"] = store_name(instance.id);
+      rows.push_back(std::move(row));
+      return true;
+    };
+    // The instance of a workflow without keys has the empty key, so it is not after it.
+    if (request.after.empty() && after) {
+      MJ_TRY(unkeyed, deployment.find_instance(*after));
+      if (unkeyed != nullptr && (!status || unkeyed->status() == *status)) add(*unkeyed);
+    }
+    auto visited = deployment.visit_instances(after, status, add);
+    if (visited) return rows;
+    if (visited.error().code != Code::conflict || attempts_left == 0)
+      return tl::unexpected<Error>(std::move(visited).error());
   }
-  return rows;
 }
 
 Result<json> show_instance(const RequestContext& caller, const WorkflowStores& stores,
                            const InstanceReference& instance) {
-  MJ_TRY(match, open_with_state(caller, stores, instance));
-  const auto& [target, state] = match;
-  MJ_TRY(instance_state, require_instance(target.deployment, target.cell));
+  MJ_TRY(target, open_with_state(caller, stores, instance));
+  const InstanceState* instance_state = &target.state;
   json out = instance_to_json(*instance_state);
-  out["world"] = target.deployment.name();
+  out["world"] = target.deployment;
   out["state"] = nullptr;
-  if (state) {
-    out["state"] = cbor_to_readable_json(state->bytes);
-    out["state_hash"] = state->hash;
+  if (instance_state->state) {
+    out["state"] = cbor_to_readable_json(instance_state->state->bytes);
+    out["state_hash"] = instance_state->state->hash;
   }
   out["intents"] = json::array();
   for (const auto& [hash, pending] : instance_state->pending_intents) out["intents"].push_back(intent_to_json(pending));
@@ -1078,10 +1093,10 @@ Result<json> explain_instance(const RequestContext& caller, const WorkflowStores
                               const InstanceReference& instance, const std::string& leader) {
   MJ_TRY(match, open_deployment(caller, stores, instance.workflow, Action::read));
   MJ_TRY(id, resolve_instance_id(match, instance));
-  MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
+  MJ_TRY(state, read_instance(stores.deployments, caller.context, match.head.deployment, id));
   MJ_TRY(entries, stores.deployments.read_inbox(caller.context, match.head.deployment, kMaxShownEvents));
   const Inbox inbox = filter_inbox(entries, *match.head.applied.manifest, id);
-  const InstanceState* instance_state = deployment.state().find_instance(id);
+  const InstanceState* instance_state = state ? &*state : nullptr;
   json reasons = json::array();
   if (instance_state != nullptr) add_reasons(reasons, *instance_state);
   if (!inbox.events.empty()) reasons.push_back(make_wait_reason(inbox));
@@ -1128,10 +1143,13 @@ Result<WorkflowHistory> read_workflow_history(const RequestContext& caller, cons
   WorkflowHistory out;
   out.deployment = std::to_string(caller.context) + '/' + deployment;
   std::vector<std::string> manifests;
+  std::set<std::string> states;  // blobs of long states; the pages of a snapshot are not part of the history
   MJ_CHECK(for_each_fact(stores.deployments, caller.context, deployment, 0, [&](WorkflowFact fact) {
     if (const auto* applied = std::get_if<ManifestApplied>(&fact.content))
       if (std::find(manifests.begin(), manifests.end(), applied->manifest) == manifests.end())
         manifests.push_back(applied->manifest);
+    if (const auto* step = std::get_if<StepTaken>(&fact.content); step != nullptr && step->state)
+      if (step->state->is_spilled()) states.insert(step->state->hash);
     out.facts.push_back(std::move(fact));
     return true;
   }));
@@ -1145,6 +1163,7 @@ Result<WorkflowHistory> read_workflow_history(const RequestContext& caller, cons
   }
   MJ_TRY(blobs, stores.deployments.blobs(caller.context, deployment));
   for (const std::string& hash : blobs) {
+    if (!states.contains(hash)) continue;
     auto blob = stores.deployments.blob(caller.context, deployment, hash);
     if (blob) out.blobs.insert(std::move(*blob));  // a blob that was collected in the meantime is not needed
     if (!blob && blob.error().code != Code::not_found) return tl::unexpected<Error>(std::move(blob).error());
@@ -1211,7 +1230,8 @@ Result<void> record_mismatch(const RequestContext& caller, const WorkflowStores&
                              const OutputMismatchFound& mismatch) {
   for (int i = 0; i < kMaxCommitAttempts; ++i) {
     MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, name));
-    if (deployment.state().find_instance(mismatch.instance) == nullptr) return {};  // the instance has ended since
+    MJ_TRY(instance, deployment.find_instance(mismatch.instance));
+    if (instance == nullptr) return {};  // the instance has ended since
     MJ_TRY(sample, read_sample(stores.deployments));
     MJ_CHECK(deployment.decide({sample, mismatch}));
     auto result = deployment.commit(stores.deployments, sample.now_ms);

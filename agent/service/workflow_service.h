@@ -184,6 +184,7 @@ struct ListInstances {
   std::string workflow;
   std::string status = {};    // running, waiting, completed, failed; empty: any
   std::uint64_t limit = 100;  // REQUIRES: 1 to 10000
+  std::string after = {};     // `cursor` of the last row of the preceding page; empty: the first page
 };
 ListInstances parse_list_instances(const RequestParams&);
 Result<nlohmann::json> list_instances(const RequestContext&, const WorkflowStores&, const ListInstances&);

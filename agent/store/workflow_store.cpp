@@ -58,6 +58,21 @@ Result<std::string> WorkflowStore::blob(Id context, const std::string& deploymen
   return read_hash_field(context, kDeploymentBlobsKey + deployment, hash, "blob");
 }
 
+Result<std::vector<std::string>> WorkflowStore::read_blobs(Id context, const std::string& deployment,
+                                                           const std::vector<std::string>& hashes) {
+  if (hashes.empty()) return std::vector<std::string>();
+  const std::string key = kDeploymentBlobsKey + deployment;
+  Arguments arguments{"HMGET", key};
+  for (const std::string& hash : hashes) arguments.add(hash);
+  MJ_TRY(reply, links_->command(context, arguments));
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (reply.at(i).is_nil()) return fail(Code::not_found, "blob " + hashes[i] + " does not exist");
+    result.emplace_back(reply.at(i).text());
+  }
+  return result;
+}
+
 Result<DeploymentReadResult> WorkflowStore::read(Id context, const std::string& deployment, std::uint64_t after,
                                                  std::uint32_t max) {
   MJ_TRY(reply, links_->run(context, scripts::world_read, Arguments{deployment}.add(after).add(std::uint64_t{max})));

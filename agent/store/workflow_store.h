@@ -127,7 +127,10 @@ class WorkflowStore {
   Result<std::string> manifest(Id context, const std::string& deployment, const std::string& hash);  // not_found
   Result<DeploymentReadResult> read(Id context, const std::string& deployment, std::uint64_t after, std::uint32_t max);
   Result<std::string> blob(Id context, const std::string& deployment, const std::string& hash);  // not_found
-  Result<std::vector<std::string>> blobs(Id context, const std::string& deployment);             // hashes of all blobs
+  // Returns the blobs in the order of their hashes. Error not_found: one of them does not exist.
+  Result<std::vector<std::string>> read_blobs(Id context, const std::string& deployment,
+                                              const std::vector<std::string>& hashes);
+  Result<std::vector<std::string>> blobs(Id context, const std::string& deployment);  // hashes of all blobs
   // Error conflict: the deployment has another height than base_height; nothing was removed.
   Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
                           const std::vector<std::string>& hashes);

@@ -445,7 +445,7 @@ class WorkflowDecider {
     draft.add(ManifestApplied{manifest->hash, manifest->name, deployment_.manifest});
     return draft.finish();
   }
-  DecisionResult handle(const TakeSnapshot&) {
+  DecisionResult handle(const TakeSnapshot& take) {
     if (!deployment_.ready_instances.empty())
       return fail(
           Code::conflict,
@@ -453,6 +453,11 @@ class WorkflowDecider {
     if (const auto unpublished = next_effects_to_publish(deployment_); !unpublished.empty())
       return fail(Code::conflict,
                   "snapshot rejected: " + count_with_noun(unpublished.size(), "effect") + " not published");
+    if (!take.root.empty()) {
+      DeploymentDraft draft = start_draft();
+      draft.add(SnapshotTaken{take.root, take.size});
+      return draft.finish();
+    }
     MJ_TRY(snapshot, build_snapshot(deployment_));
     if (snapshot.bytes() > rules_.max_snapshot_bytes)
       return fail(Code::too_large, "a snapshot of " + count_with_noun(snapshot.bytes(), "byte") + "; at most " +

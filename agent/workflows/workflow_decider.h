@@ -61,7 +61,12 @@ struct ReceiptArrived {
 struct ApplyManifest {
   std::string hash;  // hash of a manifest in the catalog
 };
-struct TakeSnapshot {};
+// The caller may have written the blobs of the snapshot (cell_index.h). Otherwise the decision has the blobs, and the
+// state must have all instances.
+struct TakeSnapshot {
+  std::string root = {};  // hash of the written root
+  std::uint64_t size = 0;
+};
 // A replay has found a step with another output than the journal.
 struct OutputMismatchFound {
   InstanceId instance;

@@ -34,9 +34,15 @@ void visit(IO& io, VisitedType<IO, PendingIntent>& pending) {
   io.optional_text_field("carrier", pending.effect_ref);
 }
 template <class IO>
+void visit_anonymous(IO& io, VisitedType<IO, InstanceState>& instance);
+template <class IO>
 void visit(IO& io, VisitedType<IO, InstanceState>& instance) {
   io.object_field("id", instance.id);
   io.text_field("manifest", instance.manifest);
+  visit_anonymous(io, instance);
+}
+template <class IO>
+void visit_anonymous(IO& io, VisitedType<IO, InstanceState>& instance) {
   io.optional_object_field("state", instance.state);
   io.object_list("mail", instance.inbox);
   io.text_list("settled", instance.completed_intents);
@@ -376,7 +382,42 @@ InstanceState InstanceState::copy_with_inbox_prefix(std::size_t max_events) cons
 
 const InstanceState* DeploymentState::find_instance(const InstanceId& instance_id) const {
   const auto entry = instances.find(instance_id);
-  return entry == instances.end() ? nullptr : &entry->second;
+  if (entry != instances.end()) return &entry->second;
+  if (missing.ids != nullptr) missing.ids->insert(instance_id);
+  return nullptr;
+}
+
+bool is_idle(const InstanceState& instance) { return instance.inbox.empty() && instance.pending_intents.empty(); }
+
+void add_instance(DeploymentState& deployment, InstanceState instance) {
+  const InstanceId id = instance.id;
+  for (const auto& [hash, pending] : instance.pending_intents) deployment.intents[hash] = id;
+  for (const auto& hash : instance.completed_intents) deployment.completed_intents[hash] = id;
+  deployment.instances.emplace(id, std::move(instance));
+}
+
+void forget_instance(DeploymentState& deployment, const InstanceId& id) {
+  const auto entry = deployment.instances.find(id);
+  if (entry == deployment.instances.end()) return;
+  for (const auto& hash : entry->second.completed_intents) deployment.completed_intents.erase(hash);
+  deployment.instances.erase(entry);
+}
+
+Result<std::string> encode_anonymous(const InstanceState& instance) {
+  workflows::FactEncoder encoder;
+  workflows::visit_anonymous(encoder, instance);
+  return encode_cbor(encoder.map);
+}
+
+Result<InstanceState> decode_anonymous_instance(std::string_view bytes, InstanceId id, std::string manifest) {
+  MJ_TRY(map, decode_cbor(bytes, {std::size_t{1} << 30, std::size_t{100'000'000}}));
+  if (!map.is_object()) return fail(Code::invalid, "it is not an instance");
+  workflows::FactDecoder decoder(map, "");
+  InstanceState instance;
+  workflows::visit_anonymous(decoder, instance);
+  MJ_CHECK(decoder.end());
+  instance.id = std::move(id), instance.manifest = std::move(manifest);
+  return instance;
 }
 
 Result<std::string> encode_inbox_value(const EventAccepted& event, const EventTarget& target) {

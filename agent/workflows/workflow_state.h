@@ -77,6 +77,15 @@ struct InstanceState {
   bool operator==(const InstanceState&) const = default;
 };
 
+// Records the instances that find_instance() does not find, while `ids` is set. A deployment in memory may have only a
+// part of its instances; its owner then reads the missing instances and repeats the decision.
+struct MissingInstances {
+  std::set<InstanceId>* ids = nullptr;
+  bool operator==(const MissingInstances&) const { return true; }
+};
+
+// A state may have only a part of the instances of a deployment. It always has the instances with events in their
+// inboxes or with pending intents; `completed_intents` has the intents of the instances in `instances`.
 struct DeploymentState {
   std::string id;        // "<context>/<manifest's name>"; part of every intent hash
   std::string manifest;  // hash of the manifest in force; empty if no manifest was applied
@@ -90,6 +99,7 @@ struct DeploymentState {
   std::map<std::string, InstanceId> intents;            // instances by their pending intents
   std::map<std::string, InstanceId> completed_intents;  // instances by the completed intents that they remember
   std::uint64_t refused_receipts = 0;                   // number of receipts with an invalid signature
+  MissingInstances missing = {};
   bool operator==(const DeploymentState&) const = default;
 
   const InstanceState* find_instance(const InstanceId&) const;  // nullptr if there is no such instance
@@ -128,6 +138,17 @@ std::optional<WorkflowProblem> fold(std::optional<InstanceState>&, const Instanc
 Result<std::string> get_state_bytes(const StateRef&);
 // Sets the bytes of a spilled state. Error `invalid`: the blob has another hash or size.
 Result<void> attach_blob(StateRef&, std::string blob);
+
+// Returns whether the instance has neither events in its inbox nor pending intents. Only such an instance can be
+// removed from memory.
+bool is_idle(const InstanceState&);
+// Adds an instance that was read, with its intents. REQUIRES: the state does not have the instance.
+void add_instance(DeploymentState&, InstanceState);
+// Removes an idle instance from memory.
+void forget_instance(DeploymentState&, const InstanceId&);
+// Encodes an instance as CBOR, without its id and manifest. decode_anonymous_instance() is the inverse.
+Result<std::string> encode_anonymous(const InstanceState&);
+Result<InstanceState> decode_anonymous_instance(std::string_view bytes, InstanceId id, std::string manifest);
 
 // Encodes a deployment as canonical CBOR, without the bytes of spilled states. decode_deployment() is the inverse.
 Result<std::string> encode(const DeploymentState&);

@@ -186,7 +186,7 @@ int fuzz_workflow_snapshot(std::string_view text) {
   auto read = blobs.snapshot(blobs.put(root));
   if (!read) return 0;
   must_be_whole(read->deployment);
-  const auto written = build_snapshot(read->deployment, 300);
+  const auto written = build_snapshot(read->deployment);
   must(written.has_value(), "what was a snapshot has none");
   for (const auto& page : written->pages) blobs.put(page.bytes);
   const auto again = blobs.snapshot(blobs.put(written->root.bytes));

@@ -1,4 +1,5 @@
-// Paged snapshots: the same world is restored, and only from its own complete set of pages.
+// Snapshots: the same world is restored, and only from its own complete set of pages. Snapshots of version 2, which
+// earlier versions of the program wrote, are read.
 #include "workflows/workflow_snapshot.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +12,28 @@ namespace mycojobs::workflow_tests {
 namespace {
 
 using testing::HasSubstr;
+
+// A snapshot of version 2 with pages of `cells_per_page` cells.
+DeploymentSnapshot build_paged(const DeploymentState& deployment, std::size_t cells_per_page) {
+  DeploymentSnapshot out;
+  json pages = json::array();
+  for (auto cell = deployment.instances.begin(); cell != deployment.instances.end();) {
+    DeploymentState page;
+    page.id = deployment.id;
+    for (std::size_t i = 0; i < cells_per_page && cell != deployment.instances.end(); ++i, ++cell)
+      page.instances.insert(*cell);
+    const std::string bytes = encode(page).value();
+    out.pages.push_back({sha256_hex(bytes), bytes});
+    pages.push_back(out.pages.back().hash);
+  }
+  DeploymentState head = deployment;
+  head.instances.clear();
+  const std::string bytes = encode(head).value();
+  const std::string root = cbor(json{
+      {"version", 2}, {"head", json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end()))}, {"pages", pages}});
+  out.root = {sha256_hex(root), root};
+  return out;
+}
 
 class WorkflowSnapshot : public testing::Test {
  protected:
@@ -28,7 +51,7 @@ class WorkflowSnapshot : public testing::Test {
       deployment_.completed_intents[cell.completed_intents.back()] = cell.id;
       deployment_.instances.emplace(cell.id, std::move(cell));
     }
-    taken_ = build_snapshot(deployment_, 2'000).value();
+    taken_ = build_paged(deployment_, 5);
     put(taken_.root);
     for (const WorkflowBlob& page : taken_.pages) put(page);
   }
@@ -55,20 +78,40 @@ class WorkflowSnapshot : public testing::Test {
 };
 
 TEST_F(WorkflowSnapshot, RoundTripsThroughItsPages) {
-  EXPECT_GT(taken_.pages.size(), 8U);
-  const auto again = read(taken_.root.hash);
+  const auto old = read(taken_.root.hash);
+  ASSERT_TRUE(old) << old.error().message;
+  EXPECT_EQ(old->deployment, deployment_) << "of version 2";
+  EXPECT_EQ(old->pages.size(), taken_.pages.size());
+  const DeploymentSnapshot now = build_snapshot(deployment_).value();
+  put(now.root);
+  for (const WorkflowBlob& page : now.pages) put(page);
+  const auto again = read(now.root.hash);
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->deployment, deployment_);
-  EXPECT_EQ(again->pages.size(), taken_.pages.size());
-  EXPECT_EQ(build_snapshot(again->deployment, 2'000)->root, taken_.root) << "the same deployment has the same bytes";
-  const DeploymentSnapshot one = build_snapshot(deployment_).value();
-  EXPECT_EQ(one.pages.size(), 1U);
-  put(one.root), put(one.pages[0]);
-  EXPECT_EQ(read(one.root.hash)->deployment, deployment_) << "for every page size";
+  EXPECT_EQ(again->pages.size(), now.pages.size());
+  EXPECT_EQ(build_snapshot(again->deployment)->root, now.root) << "the same deployment has the same bytes";
   DeploymentState empty;
   empty.id = deployment_.id, empty.height = 3;
   put(build_snapshot(empty)->root);
   EXPECT_EQ(read(build_snapshot(empty)->root.hash)->deployment, empty);
+}
+
+TEST_F(WorkflowSnapshot, MissingOrForeignNodeIsNamed) {
+  const DeploymentSnapshot now = build_snapshot(deployment_).value();
+  put(now.root);
+  for (const WorkflowBlob& page : now.pages) {
+    for (const WorkflowBlob& other : now.pages) put(other);
+    blobs_[page.hash] += 'x';
+    EXPECT_THAT(read(now.root.hash).error().message, HasSubstr(page.hash + " does not match the hash in its name"));
+    blobs_.erase(page.hash);
+    EXPECT_THAT(read(now.root.hash).error().message, HasSubstr(page.hash + " is not there"));
+  }
+  for (const std::string& cells : {std::string(), now.root.bytes, std::string(100, '\x9b')}) {
+    json root = uncbor(now.root.bytes);
+    root["cells"] = json::binary(std::vector<std::uint8_t>(cells.begin(), cells.end()));
+    put({sha256_hex(cbor(root)), cbor(root)});
+    EXPECT_EQ(read(sha256_hex(cbor(root))).error().code, Code::invalid);
+  }
 }
 
 TEST_F(WorkflowSnapshot, MissingOrForeignPageIsNamed) {
@@ -93,7 +136,7 @@ TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
   EXPECT_THAT(get_rejection([](json& root) { root["version"] = 1; }), HasSubstr("version 1"));
   DeploymentState other = deployment_;
   other.id = "2/m@1";
-  const DeploymentSnapshot theirs = build_snapshot(other, 2'000).value();
+  const DeploymentSnapshot theirs = build_paged(other, 5);
   for (const WorkflowBlob& page : theirs.pages) put(page);
   EXPECT_THAT(get_rejection([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }),
               HasSubstr("is not a page of it"));
@@ -103,8 +146,9 @@ TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
 TEST_F(WorkflowSnapshot, IntentBelongsToOneInstance) {
   std::next(deployment_.instances.begin())->second.completed_intents =
       deployment_.instances.begin()->second.completed_intents;
-  for (const std::size_t page_bytes : {1, 2'000}) {  // in separate pages, and in one page
-    const DeploymentSnapshot twice = build_snapshot(deployment_, page_bytes).value();
+  // In separate pages, in one page, and in an index.
+  for (const DeploymentSnapshot& twice :
+       {build_paged(deployment_, 1), build_paged(deployment_, 5), build_snapshot(deployment_).value()}) {
     put(twice.root);
     for (const WorkflowBlob& page : twice.pages) put(page);
     EXPECT_THAT(read(twice.root.hash).error().message, HasSubstr("intent"));

@@ -57,6 +57,13 @@ const WorldScenario kScenarios[] = {
        for (int i = 1; i <= 3; ++i) stage.place_order(i, "job");
      },
      kSmall, "world_commit"},
+    {"SmallCache",
+     [](WorldStage& stage) {
+       for (int i = 1; i <= 4; ++i) stage.place_order(i, i == 4 ? "job" : "keep");
+       for (int i = 1; i <= 3; ++i) stage.place_order(i, "keep");
+     },
+     {.snapshot_every = 4, .max_inbox_entries = 2, .max_steps = 2, .cell_cache = {.max_cells = 1}},
+     "world_commit"},
     {"Collection",
      [](WorldStage& stage) {
        for (int i = 0; i < 6; ++i) {

@@ -419,7 +419,7 @@ TEST_F(DeploymentRun, 13_CollectionKeepsReferencedBlobs) {
     ASSERT_TRUE(stage.play());
   }
   const auto blobs = stage.deployments->blobs(1, WorldStage::kShop).value();
-  EXPECT_LE(blobs.size(), 4U) << "old states were removed: a root, a page, and at most two states remain";
+  EXPECT_LE(blobs.size(), 5U) << "old states were removed: a root, a node, a page, and at most two states remain";
   EXPECT_TRUE(stage.deployments->blob(1, WorldStage::kShop, stage.show(1).at("state_hash")));
   expect_fine(stage);
 }

@@ -209,14 +209,21 @@ void WorldStage::begin(StagedCoordinator& each) {
   each.store = server.open().value();
   each.flows = server.open_flows().value();
   each.deployments = server.open_workflows().value();
+  each.cells = server.open_workflows().value();
   const StepRunner take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
                                  const StepRequest& request) -> Result<StepAnswer> {
     MJ_TRY(output, code(spec, request));
     return StepAnswer(std::move(output));
   };
   each.rounds = std::make_unique<DeploymentLoop>(
-      DeploymentLoop::Dependencies{*each.store, *each.flows, *each.deployments, take, clock, job_limits}, kContext,
-      limits_);
+      DeploymentLoop::Dependencies{.store = *each.store,
+                                   .flows = *each.flows,
+                                   .deployments = *each.deployments,
+                                   .run_step = take,
+                                   .clock = clock,
+                                   .limits = job_limits,
+                                   .cell_store = reads_cells_in_background ? each.cells.get() : nullptr},
+      kContext, limits_);
   each.recovers = true;
   each.is_dead = false;
 }
@@ -261,7 +268,12 @@ std::string WorldStage::status(int id) {
   return found.is_null() ? "none" : found.at("status").get<std::string>();
 }
 LoadedDeployment WorldStage::load_deployment(bool from_beginning) {
-  return LoadedDeployment::load(*deployments, kContext, kShop, from_beginning).value();
+  LoadOptions options;
+  options.from_beginning = from_beginning;
+  options.cache.max_cells = 1'000'000;
+  LoadedDeployment deployment = LoadedDeployment::load(*deployments, kContext, kShop, options).value();
+  EXPECT_TRUE(deployment.load_all_cells());
+  return deployment;
 }
 std::vector<WorkflowFact> WorldStage::journal() {
   std::vector<WorkflowFact> all;

@@ -58,6 +58,8 @@ class WorldStage {
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
   JobLimits job_limits;  // for coordinators started from now on
+  // Coordinators started from now on read cells with the threads of their steps.
+  bool reads_cells_in_background = false;
   service::RequestContext by{kContext, 1, EntryPoint::command, true};
   service::WorkflowStores stores() { return {*store, *deployments}; }
   Result<service::AppliedWorkflow> apply(const nlohmann::json& manifest = shop_manifest(),
@@ -91,7 +93,7 @@ class WorldStage {
   struct StagedCoordinator {
     std::unique_ptr<Store> store;
     std::unique_ptr<FlowStore> flows;
-    std::unique_ptr<WorkflowStore> deployments;
+    std::unique_ptr<WorkflowStore> deployments, cells;
     std::unique_ptr<DeploymentLoop> rounds;
     bool recovers = true, is_dead = false;
   };

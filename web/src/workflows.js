@@ -49,15 +49,15 @@ export function Workflows({context, rights, keyboard_actions}) {
 export function InstanceList({name, query, context, keyboard_actions}) {
   useTitle(name);
   const status = STATUSES.some(([entry]) => entry === query.status) ? query.status : '';
-  const [limit, set_limit] = useState(INITIAL_LIMIT);
-  const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [usePollCounter()]);
+  const [limit, set_limit] = useState(INITIAL_LIMIT), [after, set_after] = useState('');
+  const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {}), ...(after ? {after} : {})}, [usePollCounter()]);
   const key_filter = (query.find ?? '').toLowerCase();
   const rows = (value ?? []).filter((entry) => to_text(entry.key).toLowerCase().includes(key_filter));
   const selected = useSelection(rows, (entry) => `${entry.workflow} ${stringifyJson(entry.key)}`, keyboard_actions, (entry) => navigate(instance_href(entry.workflow, entry.key, context)));
   return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${UntrustedText} text=${name} max_chars=${120}/></h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace_route(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([entry, label]) => html`<button type="button" aria-pressed=${status === entry} onClick=${() => replace_route(href(['workflows', name], {context, status: entry, find: query.find}))}>${label}</button>`)}</div></form>
-    <p class="quiet status" role="status">${value ? `${format_count(rows.length)} shown` : ''}${value && value.length >= limit && limit < MAX_LIMIT ? html`, there are more <button type="button" class="small" onClick=${() => set_limit(Math.min(limit * 5, MAX_LIMIT))}>Show more</button>` : ''}</p>
+    <p class="quiet status" role="status">${value ? `${format_count(rows.length)} shown` : ''}${value && value.length >= limit && limit < MAX_LIMIT ? html`, there are more <button type="button" class="small" onClick=${() => set_limit(Math.min(limit * 5, MAX_LIMIT))}>Show more</button>` : ''}${value && value.length >= limit && limit >= MAX_LIMIT ? html` <button type="button" class="small" onClick=${() => set_after(value[value.length - 1].cursor)}>Next page</button>` : ''}${after ? html` <button type="button" class="small" onClick=${() => set_after('')}>First page</button>` : ''}</p>
     <${Problem} error=${error}/>
     ${value && rows.length === 0 ? html`<p class="empty">No instance matches.</p>` : rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="instances"><table><thead><tr><th>state</th><th>key</th><th class="num">steps</th><th class="num">mail</th><th class="num">waits for</th><th class="num">size</th></tr></thead><tbody>${rows.map((entry, i) => html`<tr key=${`${entry.workflow} ${to_text(entry.key)}`} class=${i === selected ? 'chosen' : ''}>
       <td><${State} state=${to_state(entry.status)}/></td><td><a href=${instance_href(entry.workflow, entry.key, context)}><${UntrustedText} text=${to_text(entry.key) || 'the only one'} max_chars=${120}/></a></td><td class="num">${format_count(entry.steps)}</td><td class="num">${format_count(entry.mail)}</td><td class="num">${format_count(entry.pending)}</td><td class="num quiet">${format_bytes(entry.state_bytes)}</td></tr>`)}</tbody></table></div></section>`}</main>`;

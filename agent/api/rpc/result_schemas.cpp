@@ -137,7 +137,7 @@ constexpr ResultShape kShapes[] = {
      "older_code!:integer inbox!:integer height!:integer refused_receipts!:integer"},
     {"WorkflowCell", "an instance",
      "workflow!:text key!:any status!:text steps!:integer mail!:integer pending!:integer born!:integer last!:integer "
-     "state_bytes!:integer manifest!:text"},
+     "state_bytes!:integer manifest!:text cursor!:text"},
     {"WorkflowInstance", "an instance, its state and its pending effects",
      "workflow!:text key!:any status!:text steps!:integer mail!:integer pending!:integer born!:integer last!:integer "
      "state_bytes!:integer manifest!:text world!:text state!:any state_hash:text intents!:list waiting_mail!:list "

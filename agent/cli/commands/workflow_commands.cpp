@@ -264,8 +264,8 @@ Result<int> workflow_list_command(Invocation& call) {
 Result<int> workflow_cells_command(Invocation& call) {
   MJ_TRY(request, read_request(call, {{"workflow", get_argument(call, 0)}}));
   MJ_TRY(session, open_workflow_session(call));
-  MJ_TRY(rows, to_command_line_error(call, service::list_instances(session.caller, session.stores(),
-                                                                   service::parse_list_instances(request))));
+  const service::ListInstances list = service::parse_list_instances(request);
+  MJ_TRY(rows, to_command_line_error(call, service::list_instances(session.caller, session.stores(), list)));
   if (call.json) return print_json(rows);
   TableRows table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
   for (const json& row : rows) {
@@ -275,6 +275,9 @@ Result<int> workflow_cells_command(Invocation& call) {
                      row["last"].dump()});
   }
   print_list(table);
+  if (rows.size() == list.limit)
+    print_message(
+        fmt::format("there may be more: continue with --after '{}'", rows.back()["cursor"].get<std::string>()));
   return 0;
 }
 

@@ -178,6 +178,12 @@ const auto kOptions = std::to_array<Option>({
      "time; and maximum number of jobs of flows at supervisors on other hosts, of which no supervisor has more than "
      "the number of free places",
      kCoordinatorCommands, "", 2, 256},
+    {"coordinator.cell_cache", count, &S::coordinator_cell_cache, "4096",
+     "Idle instances of a workflow in memory", kCoordinatorCommands, "", 1,
+     100'000'000},
+    {"coordinator.cell_cache_bytes", bytes, &S::coordinator_cell_cache_bytes, "64MiB",
+     "Approximate size of these instances", kCoordinatorCommands, "",
+     0, 1ULL << 40},
     {"coordinator.key", text, &S::coordinator_key, "",
      "Key that identifies this coordinator to supervisors on other hosts: its name, or a file; empty: no messages are "
      "exchanged with other hosts",

@@ -80,6 +80,8 @@ struct Settings {
   bool api_listen_chosen = false;  // set by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0, coordinator_deliveries = 0;
+  std::uint32_t coordinator_cell_cache = 0;
+  std::uint64_t coordinator_cell_cache_bytes = 0;
   LeaseLostAction on_lease_lost = LeaseLostAction::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
   std::uint64_t retention_ms = 0, retention_failed_ms = 0, retention_flows_ms = 0, retention_count = 0;

@@ -74,14 +74,20 @@ class DeploymentScan {
     return result ? std::string() : result.error().message;
   }
 
+  Result<ParsedSnapshot> read_whole_snapshot(const std::string& hash) {
+    const auto read = [&](const std::vector<std::string>& hashes) {
+      return deployments_->read_blobs(inspection_.context, inspection_.deployment, hashes);
+    };
+    MJ_TRY(bytes, deployments_->blob(inspection_.context, inspection_.deployment, hash));
+    MJ_TRY(root, read_snapshot_root(hash, bytes));
+    return mycojobs::read_snapshot(std::move(root), read);
+  }
   Result<void> read_snapshot() {
     const DeploymentStoreState& store_state = inspection_.store_state;
     if (store_state.snapshot_height == 0) return {};
     if (store_state.snapshot_height > store_state.height)
       return inspection_.snapshot_problem = "its snapshot is of later than now", Result<void>();
-    auto result = mycojobs::read_snapshot(store_state.snapshot, [&](const std::string& hash) {
-      return deployments_->blob(inspection_.context, inspection_.deployment, hash);
-    });
+    auto result = read_whole_snapshot(store_state.snapshot);
     MJ_TRY(problem, get_error_text(result));
     if (result)
       snapshot_ = std::move(result->deployment);

@@ -4,7 +4,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
 #include "text/json.h"
 #include "workflows/workflow_snapshot.h"
 
@@ -13,7 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kMaxFactsBatch = 1000;
+constexpr std::size_t kMaxFoldBatch = 512;               // facts whose cells are read together
+constexpr std::uint64_t kMaxFactsWithoutIndex = 50'000;  // height up to which instances can be read from the journal
+constexpr int kMaxDecideAttempts = 16;
+constexpr std::uint64_t kMaxSmallIndexBytes = 32U << 20;
 constexpr std::uint64_t kMaxBlobsBatch = 4U << 20;  // bytes of one commit; a Redis command is limited to 256 MiB
 
 std::uint64_t blob_bytes(const std::map<std::string, std::string>& blobs) {
@@ -37,27 +39,6 @@ Result<void> write_excess_blobs(WorkflowStore& store, DeploymentCommit commit,
     MJ_CHECK(store.commit(commit));
   }
   return {};
-}
-
-// Result of the search for a snapshot. An unreadable snapshot is ignored, since the journal has all facts. The content
-// of a snapshot has a smaller height than its fact SnapshotTaken, which is the `height` here.
-struct LatestSnapshot {
-  std::string hash;
-  std::uint64_t height = 0;
-  ParsedSnapshot content;
-};
-Result<std::optional<LatestSnapshot>> latest_snapshot(WorkflowStore& store, Id context, const std::string& name) {
-  for (std::string previous;;) {
-    MJ_TRY(head, store.read(context, name, 0, 0));
-    // Another snapshot may have replaced this one while its pages were read. Try the latest one again.
-    if (head.snapshot_height == 0 || head.snapshot_height > head.height || head.snapshot == previous)
-      return std::optional<LatestSnapshot>();
-    auto read = read_snapshot(head.snapshot, [&](const std::string& hash) { return store.blob(context, name, hash); });
-    if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(read).error());
-    if (read && read->deployment.height < head.snapshot_height)
-      return std::optional(LatestSnapshot{std::move(head.snapshot), head.snapshot_height, std::move(*read)});
-    previous = std::move(head.snapshot);
-  }
 }
 
 }  // namespace
@@ -99,9 +80,9 @@ Result<AppliedManifest> load_manifest(WorkflowStore& store, Id context, const st
 }
 
 Result<void> for_each_fact(WorkflowStore& store, Id context, const std::string& deployment, std::uint64_t after,
-                           const std::function<Result<bool>(WorkflowFact)>& visit) {
+                           const std::function<Result<bool>(WorkflowFact)>& visit, std::uint32_t max_batch) {
   for (;;) {
-    MJ_TRY(read, store.read(context, deployment, after, kMaxFactsBatch));
+    MJ_TRY(read, store.read(context, deployment, after, max_batch));
     for (const std::string& bytes : read.facts) {
       ++after;
       auto fact = decode_workflow_fact(bytes);
@@ -186,30 +167,79 @@ std::string DeploymentIndex::find_intent(const std::string& effect_ref) const {
 
 // ---- the deployment ----
 
+LoadedDeployment::LoadedDeployment(WorkflowStore& store, Id context, const std::string& name,
+                                   const CellCacheLimits& cache)
+    : store_(&store),
+      context_(context),
+      name_(name),
+      cell_reader_([&store, context, name](const std::vector<std::string>& hashes) {
+        return store.read_blobs(context, name, hashes);
+      }),
+      cache_(cache) {
+  state_.id = std::to_string(context) + '/' + name;
+}
+
+// Another snapshot may replace the latest one while its pages are read. Then the latest one is read again. A snapshot
+// that cannot be read is ignored, since the journal has all facts.
 Result<LoadedDeployment> LoadedDeployment::load(WorkflowStore& store, Id context, const std::string& name,
-                                                bool from_beginning) {
-  LoadedDeployment deployment;
-  deployment.context_ = context;
-  deployment.name_ = name;
-  deployment.state_.id = std::to_string(context) + '/' + name;
-  std::optional<LatestSnapshot> latest;
-  if (!from_beginning) {
-    MJ_TRY(found, latest_snapshot(store, context, name));
-    latest = std::move(found);
+                                                const LoadOptions& options) {
+  for (std::string unreadable = options.unreadable_snapshot;;) {
+    LoadedDeployment deployment(store, context, name, options.cache);
+    MJ_TRY(head, store.read(context, name, 0, 0));
+    const bool has_snapshot = !options.from_beginning && head.snapshot_height != 0 &&
+                              head.snapshot_height <= head.height && head.snapshot != unreadable;
+    deployment.keeps_all_cells_ = head.height > kMaxFactsWithoutIndex;
+    Result<void> loaded;
+    if (has_snapshot) loaded = deployment.load_snapshot(head.snapshot, head.snapshot_height);
+    if (loaded) loaded = deployment.fold_all(store, deployment.state_.height);
+    if (!loaded && !deployment.unreadable_snapshot_.empty() && loaded.error().code != Code::unavailable) {
+      unreadable = deployment.unreadable_snapshot_;
+      continue;
+    }
+    MJ_CHECK(loaded);
+    MJ_CHECK(deployment.load_manifests(store));
+    // An earlier coordinator may have left unused blobs. The threshold of 1 starts a collection after the first blob.
+    deployment.collection_threshold_ = 1;
+    return deployment;
   }
-  if (latest && latest->content.deployment.id == deployment.state_.id) {
-    deployment.state_ = std::move(latest->content.deployment);
-    deployment.index_ = DeploymentIndex(deployment.state_, kMaxCellInboxEntries);
-    deployment.snapshot_height_ = latest->height;
-    deployment.latest_snapshot_ = latest->hash;
-    deployment.snapshot_blobs_ = referenced_blobs(deployment.state_);
-    deployment.snapshot_blobs_.merge(latest->content.pages);
+}
+
+// Errors other than unavailable set unreadable_snapshot_. The content of a snapshot has a smaller height than its fact
+// SnapshotTaken, which is `height`.
+Result<void> LoadedDeployment::load_snapshot(const std::string& hash, std::uint64_t height) {
+  latest_snapshot_ = hash;
+  const auto check = [this](auto result) {
+    if (!result && result.error().code != Code::unavailable) unreadable_snapshot_ = latest_snapshot_;
+    return result;
+  };
+  MJ_TRY(bytes, check(store_->blob(context_, name_, hash)));
+  MJ_TRY(root, check(read_snapshot_root(hash, bytes)));
+  if (root.head.id != state_.id || root.head.height >= height)
+    return check(Result<void>(fail(Code::invalid, name_ + ": the snapshot is not a snapshot of it")));
+  snapshot_height_ = height;
+  if (root.has_pages) {
+    const auto read = [this](const auto& hashes) { return store_->read_blobs(context_, name_, hashes); };
+    MJ_TRY(whole, check(read_snapshot(std::move(root), read)));
+    state_ = std::move(whole.deployment);
+    keeps_all_cells_ = true;
+    snapshot_states_ = referenced_blobs(state_);
+    snapshot_pages_ = std::move(whole.pages);
+  } else {
+    state_ = std::move(root.head);
+    cells_ = std::make_shared<const CellIndex>(std::move(root.cells));
+    keeps_all_cells_ = false;
+    const auto has_pending = [](const std::string&, const CellRange& range) { return range.pending > 0; };
+    const auto visited =
+        cells_->visit(cell_reader_, std::nullopt, has_pending, [&](const CellRow& row) -> Result<bool> {
+          if (!row.has_pending_intents) return true;
+          MJ_TRY(instance, decode_instance(row));
+          add_cell(std::move(instance));
+          return true;
+        });
+    MJ_CHECK(check(visited));
   }
-  MJ_CHECK(deployment.fold_all(store, deployment.state_.height));
-  MJ_CHECK(deployment.load_manifests(store));
-  // An earlier coordinator may have left unused blobs. The threshold of 1 starts a collection after the first blob.
-  deployment.collection_threshold_ = 1;
-  return deployment;
+  index_ = DeploymentIndex(state_, kMaxCellInboxEntries);
+  return {};
 }
 
 Result<void> LoadedDeployment::fold_one(const WorkflowFact& fact) {
@@ -217,24 +247,40 @@ Result<void> LoadedDeployment::fold_one(const WorkflowFact& fact) {
   if (auto problem = fold(state_, fact))
     return fail(Code::invalid, name_ + ": " + std::string(problem->rule) + ": " + problem->text);
   index_.after_fact(state_, fact);
+  for (const InstanceId& id : affected_instances(fact)) update_cell(id, fact.height);
+  return {};
+}
+
+Result<void> LoadedDeployment::fold_batch(std::vector<WorkflowFact>& facts) {
+  std::set<InstanceId> ids;
+  for (const WorkflowFact& fact : facts)
+    for (InstanceId& id : affected_instances(fact)) ids.insert(std::move(id));
+  MJ_CHECK(load_cells(ids));
+  for (const WorkflowFact& fact : facts) MJ_CHECK(fold_one(fact));
+  facts.clear();
+  forget_excess_cells();
   return {};
 }
 
 Result<void> LoadedDeployment::fold_all(WorkflowStore& store, std::uint64_t after) {
-  const auto fold_each = [this](const WorkflowFact& fact) -> Result<bool> {
-    MJ_CHECK(fold_one(fact));
+  std::vector<WorkflowFact> batch;
+  const auto fold_batches = [&](WorkflowFact fact) -> Result<bool> {
+    batch.push_back(std::move(fact));
+    if (batch.size() >= kMaxFoldBatch) MJ_CHECK(fold_batch(batch));
     return true;
   };
-  MJ_CHECK(for_each_fact(store, context_, name_, after, fold_each));
+  MJ_CHECK(for_each_fact(store, context_, name_, after, fold_batches));
+  MJ_CHECK(fold_batch(batch));
   stored_height_ = state_.height;
   return {};
 }
 
 Result<void> LoadedDeployment::load_manifests(WorkflowStore& store) {
   if (!state_.manifest.empty()) MJ_CHECK(add_manifest(store, state_.manifest));
-  std::set<std::string> hashes;
-  for (const auto& [id, instance] : state_.instances) hashes.insert(instance.manifest);
-  for (const std::string& hash : hashes) MJ_CHECK(add_manifest(store, hash));
+  for (const auto& [workflow, cells] : cells_->workflows())
+    for (const auto& [manifest, counts] : cells.counts) used_manifests_.insert(manifest);
+  for (const auto& [id, instance] : state_.instances) used_manifests_.insert(instance.manifest);
+  for (const std::string& hash : used_manifests_) MJ_CHECK(add_manifest(store, hash));
   return {};
 }
 
@@ -255,11 +301,30 @@ Id LoadedDeployment::owner_of(const std::string& hash) const {
   return found == owners_.end() ? 0 : found->second;
 }
 
-Result<void> LoadedDeployment::decide(const WorkflowInput& input) {
+// A decision is repeated until all instances on which it depends are in memory or are known not to exist.
+Result<WorkflowDecision> LoadedDeployment::decide_loaded(const WorkflowInput& input) {
   WorkflowRules rules;
   rules.max_inbox_events = std::numeric_limits<std::size_t>::max();  // the store rejects posts to full instances
   rules.max_snapshot_bytes = max_snapshot_bytes_;
-  MJ_TRY(decision, mycojobs::decide(state_, catalog_, input, rules));
+  for (int attempt = 0; attempt < kMaxDecideAttempts; ++attempt) {
+    std::set<InstanceId> missing;
+    state_.missing.ids = &missing;
+    auto decision = mycojobs::decide(state_, catalog_, input, rules);
+    state_.missing.ids = nullptr;
+    std::erase_if(missing, [this](const InstanceId& id) { return absent_cells_.contains(id); });
+    if (missing.empty()) return decision;
+    MJ_CHECK(load_cells(missing));
+  }
+  return fail(Code::internal, name_ + ": the instances of a decision change all the time");
+}
+
+Result<void> LoadedDeployment::decide(const WorkflowInput& input) {
+  if (std::holds_alternative<TakeSnapshot>(input.content)) return take_snapshot(input.sample);
+  MJ_TRY(decision, decide_loaded(input));
+  return add_decision(std::move(decision));
+}
+
+Result<void> LoadedDeployment::add_decision(WorkflowDecision decision) {
   std::vector<std::string> encoded;
   for (const WorkflowFact& fact : decision.facts) {
     MJ_TRY(bytes, encode(fact));
@@ -267,12 +332,6 @@ Result<void> LoadedDeployment::decide(const WorkflowInput& input) {
   }
   for (const WorkflowFact& fact : decision.facts) {
     MJ_CHECK(fold_one(fact));
-    if (const auto* taken = std::get_if<SnapshotTaken>(&fact.content)) {
-      new_snapshot_ = latest_snapshot_ = taken->hash;
-      snapshot_height_ = fact.height;
-      snapshot_blobs_ = referenced_blobs(state_);
-      for (const WorkflowBlob& page : decision.blobs) snapshot_blobs_.insert(page.hash);
-    }
     if (const auto* applied = std::get_if<ManifestApplied>(&fact.content)) applied_manifest_ = applied->manifest;
   }
   for (std::string& fact : encoded) {
@@ -318,7 +377,8 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
   commit.due_ms = due_ms;
   commit.requires_empty_inbox = alone;
   const std::size_t facts = pending_facts_.size();
-  const std::uint64_t new_blob_bytes = blob_bytes(pending_blobs_);
+  const std::uint64_t new_blob_bytes = blob_bytes(pending_blobs_) - pending_page_bytes_;
+  const bool has_first_blob = collection_threshold_ == 1 && !pending_blobs_.empty();
   MJ_CHECK(write_excess_blobs(store, blob_commit, pending_blobs_));
   for (auto& [hash, bytes] : pending_blobs_) commit.blobs.emplace_back(hash, std::move(bytes));
   commit.facts = std::move(pending_facts_);
@@ -330,21 +390,48 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
   MJ_CHECK(expected_applies ? store.commit_manifest(commit, *expected_applies) : store.commit(commit));
   if (full_changed) stored_full_instances_ = index_.full_instances();
   stored_height_ += facts;
-  written_blob_bytes_ += new_blob_bytes;
-  pending_bytes_ = 0;
+  written_blob_bytes_ += std::max<std::uint64_t>(new_blob_bytes, has_first_blob ? 1 : 0);
+  pending_bytes_ = pending_page_bytes_ = 0;
   pending_facts_.clear();
   pending_blobs_.clear();
   processed_entries_.clear();
   new_snapshot_.clear();
   applied_manifest_.clear();
-  return {};
+  forget_excess_cells();
+  if (replaced_blobs_.empty()) return {};
+  const std::vector<std::string> replaced(replaced_blobs_.begin(), replaced_blobs_.end());
+  replaced_blobs_.clear();
+  auto dropped = store.drop_blobs(context_, name_, stored_height_, replaced);
+  return dropped || dropped.error().code == Code::conflict ? Result<void>() : dropped;
+}
+
+bool LoadedDeployment::should_collect_after_snapshot() const {
+  return written_blob_bytes_ > 0 && cells_->bytes() <= kMaxSmallIndexBytes;
+}
+
+// Returns the blobs of the latest snapshot, with the states of its instances.
+Result<std::set<std::string>> LoadedDeployment::list_snapshot_blobs(std::uint64_t& state_bytes) {
+  MJ_TRY(blobs, cells_->list_blobs(cell_reader_));
+  blobs.insert(snapshot_pages_.begin(), snapshot_pages_.end());
+  if (!latest_snapshot_.empty()) blobs.insert(latest_snapshot_);
+  const auto has_spilled = [](const std::string&, const CellRange& range) { return range.spilled > 0; };
+  const auto visited = cells_->visit(cell_reader_, std::nullopt, has_spilled, [&](const CellRow& row) -> Result<bool> {
+    if (!row.has_spilled_state) return true;
+    MJ_TRY(instance, decode_instance(row));
+    if (instance.state && blobs.insert(instance.state->hash).second && !state_.instances.contains(row.id))
+      state_bytes += instance.state->size;
+    return true;
+  });
+  MJ_CHECK(visited);
+  blobs.insert(snapshot_states_.begin(), snapshot_states_.end());
+  return blobs;
 }
 
 Result<void> LoadedDeployment::collect_garbage_blobs(WorkflowStore& store, std::uint64_t min_bytes) {
-  std::set<std::string> live_blobs = referenced_blobs(state_);
-  live_blobs.insert(snapshot_blobs_.begin(), snapshot_blobs_.end());
-  live_blobs.insert(latest_snapshot_);
   std::uint64_t live_bytes = 0;
+  auto live_blobs = list_snapshot_blobs(live_bytes);
+  if (!live_blobs) return page_error(std::move(live_blobs).error());
+  live_blobs->merge(referenced_blobs(state_));
   for (const auto& [id, instance] : state_.instances)
     if (instance.state && instance.state->is_spilled()) live_bytes += instance.state->size;
   written_blob_bytes_ = 0;
@@ -352,7 +439,7 @@ Result<void> LoadedDeployment::collect_garbage_blobs(WorkflowStore& store, std::
   MJ_TRY(hashes, store.blobs(context_, name_));
   std::vector<std::string> unused;
   for (std::string& hash : hashes) {
-    if (!live_blobs.contains(hash)) unused.push_back(std::move(hash));
+    if (!live_blobs->contains(hash)) unused.push_back(std::move(hash));
   }
   if (unused.empty()) return {};
   auto result = store.drop_blobs(context_, name_, stored_height_, unused);

@@ -60,6 +60,14 @@ void DeploymentInbox::add(std::shared_ptr<Entry> entry) {
   if (entry->ready_targets == entry->targets.size()) deliverable_entries_.push_back(std::move(entry));
 }
 
+std::vector<std::string> DeploymentInbox::next_targets(std::size_t max_entries) const {
+  std::vector<std::string> targets;
+  for (std::size_t i = 0; i < std::min(max_entries, deliverable_entries_.size()); ++i)
+    for (const std::string& target : deliverable_entries_[i]->targets)
+      if (target != kUnknownTargets) targets.push_back(target);
+  return targets;
+}
+
 std::optional<InboxEntry> DeploymentInbox::pop(const std::function<bool(const std::string&)>& is_blocked) {
   const auto is_deliverable = [&](const std::shared_ptr<Entry>& entry) {
     return !is_blocked || std::none_of(entry->targets.begin(), entry->targets.end(), is_blocked);

@@ -38,6 +38,8 @@ class DeploymentInbox {
   // Removes the next entry from memory and returns it. Returns no value if no entry can be delivered. Entries for an
   // instance for which `is_blocked` returns true are skipped and stay in the inbox.
   std::optional<InboxEntry> pop(const std::function<bool(const std::string& instance)>& is_blocked = nullptr);
+  // Returns the names of the instances that receive the next entries, of at most `max_entries` entries.
+  std::vector<std::string> next_targets(std::size_t max_entries) const;
   bool empty() const { return entry_count_ == 0 && unsorted_entries_.empty(); }
 
  private:

@@ -44,12 +44,15 @@ constexpr std::uint64_t kMinStepsMs = 2;
 constexpr std::size_t kMaxEffectsBatch = 64;  // unpublished effects after which a commit runs no further steps
 // Time for publishing effects after a commit; the rest is published after the next commit.
 constexpr std::uint64_t kMaxPublishMs = 16;
-constexpr int kMaxPasses = 10;                // commits of one turn; only one while another owner waits
+constexpr int kMaxPasses = 10;                // commits of one turn; only one while another deployment waits
 constexpr std::uint32_t kMaxFlowsBatch = 50;  // flows of one name in one page of the search for a definition
 constexpr int kMaxFlowPages = 20;
 constexpr int kMaxDrainPasses = 1000;
+constexpr int kMinFullDrainPasses = 20, kMaxFullDrainPasses = 120;  // passes in which no entry is processed
 constexpr const char* kCancelEffectRef = "cancel";
 const std::string kIntentKeyPrefix = "intent ";
+// Name of the queue of a deployment's reads in the pool, after its name. Reads do not wait for queued steps.
+const std::string kReadQueueSuffix = " cells";
 
 std::string get_text(const Fields& fields, std::string_view name) { return std::string(field_of(fields, name)); }
 
@@ -101,8 +104,10 @@ Result<std::uint64_t> DeploymentLoop::run_round() {
   acl_context_.reset();
   waited_ms_.clear();
   MJ_CHECK(sweep());
-  for (const std::string& name : pool_.pop_finished())
+  for (std::string name : pool_.pop_finished()) {
+    if (name.ends_with(kReadQueueSuffix)) name.resize(name.size() - kReadQueueSuffix.size());
     if (deployments_.contains(name)) enqueue_turn(name);
+  }
   MJ_TRY(due, dependencies_.deployments.due_deployments(
                   context_, kMaxDueDeployments + static_cast<std::uint32_t>(backoffs_.size())));
   for (const std::string& name : due.first) enqueue_turn(name);
@@ -148,7 +153,7 @@ Result<bool> DeploymentLoop::run_turns() {
       has_turns = true;
       if (is_backing_off(name)) continue;
       const std::uint64_t start_ms = dependencies_.clock.boot_ms();
-      MJ_TRY(has_more_work, process_deployment(owner, name, start_ms + limits_.owner_ms - used_owner_ms));
+      MJ_TRY(has_more_work, process_deployment(name, start_ms + limits_.owner_ms - used_owner_ms));
       used_owner_ms += dependencies_.clock.boot_ms() - start_ms;
       worked = true;
       if (has_more_work) unfinished.push_back(name);
@@ -160,6 +165,10 @@ Result<bool> DeploymentLoop::run_turns() {
 
 void DeploymentLoop::unload(const std::string& name) {
   pool_.drop_queued(name);
+  pool_.drop_queued(name + kReadQueueSuffix);
+  const auto found = deployments_.find(name);
+  if (found != deployments_.end() && !found->second.loaded.unreadable_snapshot().empty())
+    unreadable_snapshots_[name] = found->second.loaded.unreadable_snapshot();
   deployments_.erase(name);
 }
 
@@ -252,7 +261,11 @@ bool DeploymentLoop::has_missed_event(const Deployment& deployment, const Deploy
 Result<DeploymentLoop::Deployment*> DeploymentLoop::load_deployment(const std::string& name) {
   const auto found = deployments_.find(name);
   if (found != deployments_.end()) return &found->second;
-  MJ_TRY(loaded, LoadedDeployment::load(dependencies_.deployments, context_, name));
+  LoadOptions options;
+  options.cache = limits_.cell_cache;
+  if (const auto hash = unreadable_snapshots_.find(name); hash != unreadable_snapshots_.end())
+    options.unreadable_snapshot = hash->second;
+  MJ_TRY(loaded, LoadedDeployment::load(dependencies_.deployments, context_, name, options));
   loaded.set_max_inbox_events(limits_.max_inbox_events);
   loaded.set_max_snapshot_bytes(limits_.max_snapshot_bytes);
   traces_[name].erase_after(loaded.state().height);
@@ -268,14 +281,14 @@ void DeploymentLoop::back_off(const std::string& name, const Error& error) {
   log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, name, error.message);
 }
 
-Result<bool> DeploymentLoop::process_deployment(Id owner, const std::string& name, std::uint64_t until_ms) {
+Result<bool> DeploymentLoop::process_deployment(const std::string& name, std::uint64_t until_ms) {
   bool has_more = true;
   for (int i = 0; i < kMaxPasses; ++i) {
     auto deployment = load_deployment(name);
     auto result = deployment ? run_commit(**deployment) : tl::unexpected<Error>(deployment.error());
     if (result) {
       has_more = *result;
-      if (!has_more || turns_.others_wait(owner) || dependencies_.clock.boot_ms() >= until_ms) break;
+      if (!has_more || turns_.any_waits() || dependencies_.clock.boot_ms() >= until_ms) break;
       continue;
     }
     unload(name);
@@ -300,7 +313,7 @@ Result<bool> DeploymentLoop::run_commit(Deployment& deployment) {
   MJ_TRY(has_snapshot, take_snapshot(loaded));
   if (has_snapshot) deployment.drain_passes = 0;
   MJ_CHECK(loaded.commit(dependencies_.deployments, compute_due_ms(deployment)));
-  if (has_snapshot || loaded.needs_collection())
+  if (loaded.needs_collection() || (has_snapshot && loaded.should_collect_after_snapshot()))
     MJ_CHECK(loaded.collect_garbage_blobs(dependencies_.deployments, limits_.min_collection_bytes));
   MJ_TRY(published, publish_effects(loaded));
   return entries + timers + steps + published > 0 || loaded.pending_facts() > 0;
@@ -320,21 +333,19 @@ std::uint64_t DeploymentLoop::compute_due_ms(const Deployment& deployment) {
 
 // Returns whether inbox entries must be held back. A snapshot requires that all inboxes of instances are empty and all
 // effects are published. If this state does not occur for a long time, instances with events in their inboxes get no
-// further events for a number of passes.
+// further events for a number of passes, and then no instance gets further events.
 bool DeploymentLoop::should_drain(Deployment& deployment) {
-  const std::uint64_t interval =
-      std::max<std::uint64_t>(limits_.snapshot_every, deployment.loaded.state().instances.size());
-  if (deployment.loaded.facts_since_snapshot() < 4 * interval || deployment.drain_passes >= kMaxDrainPasses)
+  if (deployment.loaded.facts_since_snapshot() < 4 * limits_.snapshot_every ||
+      deployment.drain_passes >= kMaxDrainPasses)
     return false;
   ++deployment.drain_passes;
   return true;
 }
 
 Result<bool> DeploymentLoop::take_snapshot(LoadedDeployment& deployment) {
+  const bool is_due = deployment.facts_since_snapshot() >= limits_.snapshot_every || deployment.needs_first_index();
   const DeploymentState& state = deployment.state();
-  if (deployment.facts_since_snapshot() < std::max<std::uint64_t>(limits_.snapshot_every, state.instances.size()))
-    return false;
-  if (!state.ready_instances.empty() || !deployment.index().unpublished_intents().empty()) return false;
+  if (!is_due || !state.ready_instances.empty() || !deployment.index().unpublished_intents().empty()) return false;
   auto result = deployment.decide({sample(), TakeSnapshot{}});
   if (result) return true;
   if (result.error().code != Code::too_large) return tl::unexpected<Error>(std::move(result).error());
@@ -369,15 +380,78 @@ std::optional<std::vector<std::string>> find_targets(const LoadedDeployment& dep
 
 }  // namespace
 
+// A read of instances by a thread of the pool.
+struct DeploymentLoop::CellRead {
+  CellQuery query;
+  Result<FoundCells> found;
+  std::atomic<bool> has_ended{false};  // set by the pool after its last access to the other fields
+};
+
+// Reads the receivers of the next entries together. Entries wait while another thread reads their receivers, and
+// entries with receivers in memory are processed meanwhile.
+Result<void> DeploymentLoop::load_targets(Deployment& deployment) {
+  MJ_CHECK(collect_read(deployment));
+  std::set<InstanceId> targets;
+  bool has_known_target = false;
+  for (const std::string& name : deployment.inbox.next_targets(2 * limits_.max_inbox_entries)) {
+    InstanceId id = parse_store_name(name);
+    has_known_target = has_known_target || deployment.loaded.knows_cell(id);
+    targets.insert(std::move(id));
+  }
+  CellQuery query = deployment.loaded.make_query(targets);
+  if (query.cells.empty()) return {};
+  if (dependencies_.cell_store == nullptr) return deployment.loaded.load_cells(targets);
+  if (!deployment.cell_read) submit_read(deployment, std::move(query));
+  if (has_known_target) return {};
+  wait_for_pool(deployment, [&] { return deployment.cell_read->has_ended.load(); });
+  return collect_read(deployment);
+}
+
+void DeploymentLoop::submit_read(Deployment& deployment, CellQuery query) {
+  const std::string& name = deployment.loaded.name();
+  if (!deployment.cell_reader)
+    deployment.cell_reader =
+        std::make_shared<CellReader>([&store = *dependencies_.cell_store, context = context_,
+                                      name](const auto& hashes) { return store.read_blobs(context, name, hashes); });
+  auto read = std::make_shared<CellRead>();
+  read->query = std::move(query);
+  deployment.cell_read = read;
+  pool_.submit(find_owner(name), name + kReadQueueSuffix, [this, read, reader = deployment.cell_reader, name] {
+    {
+      const std::lock_guard lock(cell_store_mutex_);
+      read->found = read_cells(*dependencies_.cell_store, context_, name, *reader, read->query);
+    }
+    read->has_ended = true;
+    return true;
+  });
+}
+
+Result<void> DeploymentLoop::collect_read(Deployment& deployment) {
+  if (!deployment.cell_read || !deployment.cell_read->has_ended) return {};
+  const auto read = std::exchange(deployment.cell_read, nullptr);
+  if (read->found) return deployment.loaded.add_cells(read->query, std::move(*read->found)), Result<void>();
+  if (is_unavailable(read->found.error())) return tl::unexpected<Error>(std::move(read->found).error());
+  // A later snapshot may have replaced the page. Otherwise load_cells() reports the error.
+  std::set<InstanceId> ids;
+  for (const auto& [id, heights] : read->query.cells) ids.insert(id);
+  return deployment.loaded.load_cells(ids);
+}
+
 Result<std::size_t> DeploymentLoop::process_inbox(Deployment& deployment) {
   LoadedDeployment& loaded = deployment.loaded;
   MJ_CHECK(deployment.inbox.read(dependencies_.deployments, context_, loaded.name(),
                                  [&](const InboxEntry& entry) { return find_targets(loaded, entry); }));
   std::function<bool(const std::string&)> is_blocked;
-  if (should_drain(deployment)) {
-    is_blocked = [&](const std::string& instance_name) {
-      const InstanceState* instance = loaded.state().find_instance(parse_store_name(instance_name));
-      return instance != nullptr && !instance->inbox.empty();
+  const bool drains = should_drain(deployment);
+  if (drains && deployment.drain_passes > kMinFullDrainPasses && deployment.drain_passes <= kMaxFullDrainPasses)
+    return std::size_t{0};
+  MJ_CHECK(load_targets(deployment));
+  if (drains || deployment.cell_read) {
+    is_blocked = [&, is_reading = deployment.cell_read != nullptr](const std::string& instance_name) {
+      const InstanceId id = parse_store_name(instance_name);
+      const InstanceState* instance = loaded.state().find_instance(id);
+      if (instance == nullptr) return is_reading && !instance_name.empty() && !loaded.knows_cell(id);
+      return drains && !instance->inbox.empty();
     };
   }
   const std::uint64_t until = dependencies_.clock.boot_ms() + kMaxInboxMs;
@@ -720,16 +794,22 @@ void DeploymentLoop::submit(const std::string& deployment, Id owner, std::shared
 // share the waiting time of a round, so that many deployments of one owner do not delay the other owners.
 void DeploymentLoop::wait_for_steps(Deployment& deployment) {
   if (deployment.has_slow_steps || deployment.running_steps.empty()) return;
-  std::uint64_t& waited_ms = waited_ms_[find_owner(deployment.loaded.name())];
-  if (waited_ms >= 2 * limits_.step_wait_ms) return;
   const auto all_have_ended = [&] {
     return std::all_of(deployment.running_steps.begin(), deployment.running_steps.end(),
                        [](const auto& step) { return step->has_ended.load(); });
   };
+  if (waited_ms_[find_owner(deployment.loaded.name())] >= 2 * limits_.step_wait_ms) return;
+  deployment.has_slow_steps = !wait_for_pool(deployment, all_have_ended);
+}
+
+bool DeploymentLoop::wait_for_pool(const Deployment& deployment, const std::function<bool()>& is_done) {
+  std::uint64_t& waited_ms = waited_ms_[find_owner(deployment.loaded.name())];
+  if (waited_ms >= 2 * limits_.step_wait_ms) return is_done();
   ++step_waits_;
   const std::uint64_t start_ms = dependencies_.clock.boot_ms();
-  deployment.has_slow_steps = !pool_.wait(limits_.step_wait_ms, all_have_ended);
+  const bool result = pool_.wait(limits_.step_wait_ms, is_done);
   waited_ms += dependencies_.clock.boot_ms() - start_ms;
+  return result;
 }
 
 // Answers that do not fit into this commit are part of the next one. The answer for an instance that was ended or
@@ -1003,6 +1083,7 @@ Result<void> DeploymentLoop::cancel_effects(LoadedDeployment& deployment, const 
 // crash is found by its intent, and can be cancelled.
 Result<void> DeploymentLoop::cancel_instance(LoadedDeployment& deployment, const InboxEntry& entry) {
   const InstanceId id{get_text(entry.fields, "workflow"), from_hex(get_text(entry.fields, "key"))};
+  MJ_CHECK(deployment.load_cells({id}));
   const auto get_pending_intents = [&] {
     const InstanceState* instance = deployment.state().find_instance(id);
     return instance == nullptr ? std::map<std::string, PendingIntent>() : instance->pending_intents;

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,7 +44,7 @@
 namespace mycojobs {
 
 struct DeploymentLimits {
-  std::uint64_t snapshot_every = 5000;                   // facts between snapshots; at least the number of instances
+  std::uint64_t snapshot_every = 5000;                   // facts between snapshots
   std::size_t max_inbox_entries = 200, max_steps = 128;  // for one commit
   StepShares shares = {};                                // distribution of the threads for steps
   // Time that a commit waits for running steps. A round waits at most twice as long for each owner.
@@ -56,6 +57,7 @@ struct DeploymentLimits {
   std::uint64_t min_collection_bytes = 64U << 20;  // bytes of spilled states that are written before a collection
   std::size_t max_snapshot_bytes =
       kMaxSnapshotBytes;  // a larger deployment gets no snapshot; its journal has all facts
+  CellCacheLimits cell_cache = {};
 };
 
 class DeploymentLoop {
@@ -70,6 +72,8 @@ class DeploymentLoop {
     std::shared_ptr<Metrics> metrics = no_metrics();
     // Called by any thread when a step has ended between two rounds.
     std::function<void()> wake = [] {};
+    // Store with which the threads of the steps read instances that are not in memory; null: the round reads them.
+    WorkflowStore* cell_store = nullptr;
   };
   DeploymentLoop(Dependencies dependencies, Id context, DeploymentLimits limits = {})
       : dependencies_(std::move(dependencies)),
@@ -88,6 +92,7 @@ class DeploymentLoop {
 
  private:
   struct PendingStep;
+  struct CellRead;
   struct Deployment {
     LoadedDeployment loaded;
     DeploymentInbox inbox = DeploymentInbox();
@@ -99,6 +104,8 @@ class DeploymentLoop {
     std::uint64_t next_poll_ms = 0;                                // time of the next check, local time
     std::set<std::string> missed_completions = {};                 // ended jobs and flows that a sweep has found
     std::map<std::string, std::string> refusal_reasons = {};       // reasons of rejected receipts, by effect reference
+    std::shared_ptr<CellReader> cell_reader = {};                  // used by one read at a time
+    std::shared_ptr<CellRead> cell_read = {};                      // the running read
     int drain_passes = 0;  // passes in which inbox entries were held back to allow a snapshot
   };
   struct Backoff {
@@ -113,7 +120,7 @@ class DeploymentLoop {
   // Returns whether any work was done.
   Result<bool> run_turns();
   // Returns whether the deployment has more work.
-  Result<bool> process_deployment(Id owner, const std::string& name, std::uint64_t until_ms);
+  Result<bool> process_deployment(const std::string& name, std::uint64_t until_ms);
   void back_off(const std::string& name, const Error&);
   Result<Deployment*> load_deployment(const std::string& name);
   Result<bool> run_commit(Deployment&);
@@ -121,6 +128,9 @@ class DeploymentLoop {
   Result<bool> take_snapshot(LoadedDeployment&);
   std::uint64_t compute_due_ms(const Deployment&);
   // Inbox entries.
+  Result<void> load_targets(Deployment&);
+  void submit_read(Deployment&, CellQuery);
+  Result<void> collect_read(Deployment&);
   Result<std::size_t> process_inbox(Deployment&);
   Result<void> decide_entry(LoadedDeployment&, const InboxEntry&);
   Result<void> decide_receipt(LoadedDeployment&, ReceiptArrived);
@@ -147,6 +157,8 @@ class DeploymentLoop {
   void submit(const std::string& deployment, Id owner, std::shared_ptr<PendingStep>);
   static Result<StepAnswer> execute_step(const StepRunner&, const PendingStep&);
   void wait_for_steps(Deployment&);
+  // Waits until is_done() returns true, within the waiting time of the owner in this round.
+  bool wait_for_pool(const Deployment&, const std::function<bool()>& is_done);
   Result<std::size_t> collect_answers(Deployment&, std::size_t max_bytes);
   void back_off_instance(Deployment&, const InstanceId&, const InboxEventId&, const std::string& reason);
   void unload(const std::string& name);  // Drops the decisions that were not committed.
@@ -178,11 +190,13 @@ class DeploymentLoop {
   DeploymentLimits limits_;
   RunCache runs_{1000};
   std::map<std::string, Deployment> deployments_;
-  std::map<std::string, Backoff> backoffs_;  // paused deployments
-  std::map<std::string, Id> owners_;         // owners of deployments, as of the latest load
+  std::map<std::string, Backoff> backoffs_;                  // paused deployments
+  std::map<std::string, std::string> unreadable_snapshots_;  // hashes of snapshots with unreadable pages, by deployment
+  std::map<std::string, Id> owners_;                         // owners of deployments, as of the latest load
   OwnerTurns turns_;
   std::map<Id, std::uint64_t> waited_ms_;  // time that this round has waited for steps, by owner
   std::uint64_t step_waits_ = 0;
+  std::mutex cell_store_mutex_;  // for dependencies_.cell_store
   std::map<std::string, DeploymentTraces> traces_;
   std::map<Id, std::string> pubkeys_;                  // public keys of runners, as of this round
   std::optional<AclContext> acl_context_;              // as of this round

@@ -37,8 +37,7 @@ class OwnerTurns {
     for (const auto& [owner, queue] : queues_) all.push_back(owner);
     return all;
   }
-  // Returns whether a deployment of another owner waits.
-  bool others_wait(Id owner) const { return queues_.size() > (queues_.contains(owner) ? 1U : 0U); }
+  bool any_waits() const { return !queues_.empty(); }
   void clear() {
     queues_.clear();
     waiting_.clear();

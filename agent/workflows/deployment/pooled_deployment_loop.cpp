@@ -24,6 +24,8 @@ Result<std::unique_ptr<PooledDeploymentLoop>> PooledDeploymentLoop::start(StoreF
   loop_stores.flows = std::move(flows);
   MJ_TRY(deployments, stores.open_workflows());
   loop_stores.deployments = std::move(deployments);
+  MJ_TRY(cells, stores.open_workflows());
+  loop_stores.cells = std::move(cells);
   std::unique_ptr<PooledDeploymentLoop> loop(
       new PooledDeploymentLoop(std::move(loop_stores), clock, context, std::move(run_step), std::move(limits),
                                std::move(metrics), std::move(deployment_limits)));
@@ -37,7 +39,7 @@ PooledDeploymentLoop::PooledDeploymentLoop(Stores stores, const Clock& clock, Id
     : HintedLoop(hint_prefix(context)),
       stores_(std::move(stores)),
       loop_({*stores_.jobs, *stores_.flows, *stores_.deployments, std::move(run_step), clock, std::move(limits),
-             std::move(metrics), [this] { wake(); }},
+             std::move(metrics), [this] { wake(); }, stores_.cells.get()},
             context, std::move(deployment_limits)),
       log_once_("workflows", context) {}
 

@@ -26,7 +26,7 @@ class PooledDeploymentLoop final : public HintedLoop {
   struct Stores {
     std::unique_ptr<Store> jobs;
     std::unique_ptr<FlowStore> flows;
-    std::unique_ptr<WorkflowStore> deployments;
+    std::unique_ptr<WorkflowStore> deployments, cells;
   };
   PooledDeploymentLoop(Stores, const Clock&, Id context, StepRunner, JobLimits, std::shared_ptr<Metrics>,
                        DeploymentLimits);

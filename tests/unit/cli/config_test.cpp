@@ -30,6 +30,8 @@ const std::map<std::string, std::string> kExamples = {
     {"runner_actor", "7"},
     {"coordinator.key", "here"},
     {"coordinator.deliveries", "32"},
+    {"coordinator.cell_cache", "100"},
+    {"coordinator.cell_cache_bytes", "1MiB"},
     {"coordinator.networks", "10.0.0.0/8,192.0.2.7"},
     {"coordinator.webhooks", "https://hooks.example.com/jobs/,http://127.0.0.1:*"},
     {"coordinator.webhook_secrets", "/etc/mycojobs/webhook-secrets"},

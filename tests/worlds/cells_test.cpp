@@ -1,0 +1,278 @@
+// Deployments with more cells than the cache: the same history with every size of the cache, after restarts, and for
+// deployments that an earlier version of the program has written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <set>
+
+#include "base/sha256.h"
+#include "text/cbor.h"
+#include "workflows/workflow_snapshot.h"
+#include "worlds/world_stage.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+class DeploymentCells : public testing::Test {
+ protected:
+  static LoadOptions with_cache(std::size_t cells) {
+    LoadOptions options;
+    options.cache.max_cells = cells;
+    return options;
+  }
+  static LoadedDeployment load(WorldStage& stage, std::size_t cells) {
+    return LoadedDeployment::load(*stage.deployments, 1, WorldStage::kShop, with_cache(cells)).value();
+  }
+  static std::size_t count_idle(const LoadedDeployment& deployment) {
+    std::size_t idle = 0;
+    for (const auto& [id, instance] : deployment.state().instances) idle += is_idle(instance) ? 1 : 0;
+    return idle;
+  }
+
+  // The history of a scripted deployment: its facts, and the root of each snapshot.
+  struct History {
+    std::vector<std::string> facts, roots;
+    bool operator==(const History&) const = default;
+  };
+  // Delivers events to random cells and executes their steps. Commits, snapshots and restarts are at the same heights
+  // for every size of the cache.
+  static History run_script(std::size_t max_cells, unsigned seed) {
+    WorldStage stage;
+    EXPECT_TRUE(stage.apply());
+    std::mt19937 random(seed);
+    const auto number = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+    std::uint64_t time = 1000;
+    const auto sample = [&] { return Sample{++time, std::string(32, static_cast<char>(time % 251))}; };
+    std::optional<LoadedDeployment> deployment = load(stage, max_cells);
+    History history;
+    std::set<int> closable, timed;
+    for (int round = 0; round < 60; ++round) {
+      for (int i = number(8); i >= 0; --i) {
+        const int id = 1 + number(40);
+        const char* kHows[] = {"keep", "keep", "big", "chat", "timer"};
+        const char* how = kHows[number(5)];
+        // An order that waits for a timer is not closed, since its code needs the state when the receipt arrives.
+        const bool closes = number(6) == 0 && closable.contains(id);
+        if (how == std::string("timer")) closable.erase(id), timed.insert(id);
+        if (closes)
+          closable.erase(id);
+        else if (!timed.contains(id))
+          closable.insert(id);
+        const json value = closes ? json{{"id", id}} : json{{"id", id}, {"how", how}};
+        EXPECT_TRUE(
+            deployment->decide({sample(), EventArrived{closes ? "acme/Closed@1" : "acme/Placed@1", value.dump()}}));
+      }
+      while (!deployment->state().ready_instances.empty()) run_next_step(stage, *deployment, sample());
+      const auto unpublished = deployment->index().unpublished_intents();
+      for (const auto& [order, intent] : unpublished)
+        EXPECT_TRUE(deployment->decide({sample(), EffectDispatched{intent, kTimerEffectRef}}));
+      if (number(2) == 0 && !deployment->index().timers().empty()) {
+        ReceiptArrived receipt;
+        receipt.intent = deployment->index().timers().begin()->second;
+        receipt.payload = json{{"fired_ms", time}}.dump();
+        EXPECT_TRUE(deployment->decide({sample(), receipt}));
+        while (!deployment->state().ready_instances.empty()) run_next_step(stage, *deployment, sample());
+      }
+      if (round % 5 == 4) {
+        EXPECT_TRUE(deployment->decide({sample(), TakeSnapshot{}}));
+      }
+      EXPECT_TRUE(deployment->commit(*stage.deployments, 0));
+      EXPECT_LE(count_idle(*deployment), 2 * max_cells + 8) << "the limit of two workflows, and long new states";
+      if (round % 7 == 6) deployment = load(stage, max_cells);
+    }
+    for (const WorkflowFact& fact : stage.journal()) {
+      history.facts.push_back(encode(fact).value());
+      if (const auto* taken = std::get_if<SnapshotTaken>(&fact.content)) history.roots.push_back(taken->hash);
+    }
+    const DeploymentState again = stage.load_deployment(true).state();
+    EXPECT_TRUE(stage.load_deployment().state() == again) << "the snapshot and the journal agree";
+    EXPECT_TRUE(deployment->load_all_cells());
+    EXPECT_TRUE(deployment->state() == again) << "the deployment in memory and the journal agree";
+    EXPECT_GT(again.instances.size(), 20U);
+    return history;
+  }
+  static void run_next_step(WorldStage& stage, LoadedDeployment& deployment, const Sample& sample) {
+    const InstanceId id = next_instances(deployment.state(), 1).at(0);
+    const InstanceState& instance = *deployment.state().find_instance(id);
+    const InboxEventId event = instance.inbox.front().id;
+    const WorkflowSpec& spec = *deployment.catalog().find(instance.manifest)->workflow(id.workflow);
+    const auto request = deployment.build_step_request(*stage.deployments, id);
+    ASSERT_TRUE(request) << request.error().message;
+    ASSERT_TRUE(deployment.decide({sample, StepCompleted{id, event, shop_step(spec, *request)}}));
+  }
+};
+
+TEST_F(DeploymentCells, HistoryIsTheSameWithEachSizeOfTheCache) {
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    const History expected = run_script(4096, seed);
+    EXPECT_EQ(expected.roots.size(), 12U);
+    for (const std::size_t cells : {1U, 7U}) {
+      const History history = run_script(cells, seed);
+      EXPECT_TRUE(history.facts == expected.facts) << cells << " cells, seed " << seed;
+      EXPECT_EQ(history.roots, expected.roots) << cells << " cells, seed " << seed;
+    }
+  }
+}
+
+TEST_F(DeploymentCells, OutcomeIsTheSameWithEachSizeOfTheCache) {
+  std::string expected;
+  for (const auto& [cells, in_background] : {std::pair(4096U, false), std::pair(7U, false), std::pair(1U, false),
+                                             std::pair(7U, true), std::pair(1U, true)}) {
+    DeploymentLimits limits{.snapshot_every = 10, .max_inbox_entries = 5, .max_steps = 5};
+    limits.cell_cache.max_cells = cells;
+    WorldStage stage(limits);
+    stage.reads_cells_in_background = in_background;
+    stage.replace(0);
+    ASSERT_TRUE(stage.apply());
+    for (int round = 0; round < 4; ++round) {
+      for (int id = 1; id <= 20; ++id) stage.place_order(id, id % 3 == 0 ? "job" : id % 3 == 1 ? "keep" : "big");
+      ASSERT_TRUE(stage.play(3000)) << cells;
+      if (round == 2) stage.replace(0);
+    }
+    if (expected.empty()) expected = stage.outcome();
+    EXPECT_EQ(stage.outcome(), expected) << cells;
+    EXPECT_THAT(stage.find_violations(), testing::IsEmpty()) << cells;
+  }
+}
+
+// Two deployments of one owner: the steps of the busy one delay the other by one commit.
+TEST_F(DeploymentCells, BusyDeploymentDelaysAnotherByOneCommit) {
+  constexpr int kMaxSteps = 10, kOther = 9999;
+  WorldStage stage({.max_inbox_entries = kMaxSteps, .max_steps = kMaxSteps});
+  json other = shop_manifest();
+  other["name"] = "acme/second@1";
+  ASSERT_TRUE(stage.apply());
+  ASSERT_TRUE(stage.apply(other));
+  std::atomic<int> steps{0}, steps_before{-1};
+  const std::string other_key = encode_cbor(kOther).value();
+  stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    if (request.event.key == other_key)
+      steps_before = steps.load();
+    else
+      ++steps;
+    return shop_step(spec, request);
+  };
+  const auto post = [&](const std::string& deployment, int id) {
+    const Fields fields{
+        {"schema", "acme/Placed@1"}, {"value", json{{"id", id}, {"how", "keep"}}.dump()}, {"source", "actor:1"}};
+    ASSERT_TRUE(stage.deployments->post(1, deployment, "event", fields));
+  };
+  for (int id = 1; id <= 300; ++id) post(WorldStage::kShop, id);
+  post("acme/second@1", kOther);
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(steps, 300);
+  EXPECT_GE(steps_before, 0);
+  EXPECT_LE(steps_before, 2 * kMaxSteps) << "one commit, and the steps that were started in it";
+}
+
+TEST_F(DeploymentCells, IdleCellsAreReadWhenTheyAreNeeded) {
+  WorldStage stage({.snapshot_every = 20});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 100; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  stage.place_order(7, "keep");
+  ASSERT_TRUE(stage.play());
+  LoadedDeployment deployment = load(stage, 4096);
+  EXPECT_LE(deployment.state().instances.size(), 5U) << "only cells that changed after the snapshot";
+  EXPECT_NE(deployment.find_instance({"acme/order@1", encode_cbor(50).value()}).value(), nullptr);
+  EXPECT_EQ(deployment.find_instance({"acme/order@1", encode_cbor(500).value()}).value(), nullptr);
+  EXPECT_EQ(stage.show(7).at("steps"), 2);
+  EXPECT_EQ(stage.show(50).at("steps"), 1);
+  EXPECT_TRUE(stage.show(101).is_null());
+  const json rows = service::list_workflows(stage.by, stage.stores()).value();
+  const auto orders =
+      std::find_if(rows.begin(), rows.end(), [](const json& row) { return row.at("workflow") == "acme/order@1"; });
+  ASSERT_NE(orders, rows.end());
+  EXPECT_EQ(orders->at("instances").at("waiting"), 100);
+}
+
+TEST_F(DeploymentCells, ListIsReadPageByPage) {
+  WorldStage stage({.snapshot_every = 50});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 60; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  for (int id : {3, 61, 62}) stage.place_order(id, id == 62 ? "timer" : "keep");
+  ASSERT_TRUE(stage.send("acme/Closed@1", {{"id", 5}}));
+  ASSERT_TRUE(stage.play());
+  service::ListInstances request{"acme/order@1", "", 7};
+  std::vector<json> keys;
+  for (;;) {
+    const json rows = service::list_instances(stage.by, stage.stores(), request).value();
+    for (const json& row : rows) keys.push_back(row.at("key"));
+    if (rows.size() < request.limit) break;
+    request.after = rows.back().at("cursor");
+  }
+  std::vector<json> expected;
+  for (int id = 1; id <= 62; ++id)
+    if (id != 5) expected.emplace_back(id);
+  EXPECT_EQ(keys, expected);
+  request = {"acme/order@1", "failed", 100};
+  EXPECT_EQ(service::list_instances(stage.by, stage.stores(), request)->size(), 0U);
+}
+
+// A deployment whose latest snapshot has the form of earlier versions.
+TEST_F(DeploymentCells, SnapshotOfAnEarlierVersionIsCarriedOver) {
+  WorldStage stage({.snapshot_every = 20});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, id % 10 == 0 ? "big" : "keep");
+  ASSERT_TRUE(stage.play());
+  const DeploymentReadResult head = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
+  const auto read = [&](const std::string& hash) { return stage.deployments->blob(1, WorldStage::kShop, hash); };
+  const DeploymentState state = read_snapshot(head.snapshot, read).value().deployment;
+  json pages = json::array();
+  const auto put = [&](const std::string& bytes) {
+    stage.server.run_command(1, {"HSET", "mj:deployment-blobs:acme/shop@1", sha256_hex(bytes), bytes});
+    return sha256_hex(bytes);
+  };
+  for (const auto& [id, instance] : state.instances) {
+    DeploymentState page;
+    page.id = state.id;
+    page.instances[id] = instance;
+    pages.push_back(put(encode(page).value()));
+  }
+  DeploymentState without_cells = state;
+  without_cells.instances.clear();
+  const std::string bytes = encode(without_cells).value();
+  const json root{
+      {"version", 2}, {"head", json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end()))}, {"pages", pages}};
+  stage.server.run_command(1, {"HSET", "mj:deployment-head:acme/shop@1", "hash", put(encode_cbor(root).value())});
+  const DeploymentState before = stage.load_deployment(true).state();
+  EXPECT_TRUE(stage.load_deployment().state() == before) << "it is read";
+  stage.replace(0);
+  stage.place_order(7, "keep");
+  ASSERT_TRUE(stage.play());
+  const DeploymentReadResult after = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
+  ASSERT_NE(after.snapshot, head.snapshot);
+  EXPECT_FALSE(read_snapshot_root(after.snapshot, read(after.snapshot).value())->has_pages) << "it is carried over";
+  EXPECT_TRUE(stage.load_deployment().state() == stage.load_deployment(true).state());
+  EXPECT_EQ(stage.show(7).at("steps"), 2);
+  EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
+  const std::size_t blobs = stage.deployments->blobs(1, WorldStage::kShop)->size();
+  EXPECT_EQ(blobs, read_snapshot(after.snapshot, read)->pages.size() + 1 + 3) << "the old pages were collected";
+}
+
+// A page that is lost is noticed when one of its cells is needed; the journal then replaces the snapshot.
+TEST_F(DeploymentCells, LostPageIsReplacedByTheJournal) {
+  WorldStage stage({.snapshot_every = 20});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  const DeploymentReadResult head = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
+  const auto read = [&](const std::string& hash) { return stage.deployments->blob(1, WorldStage::kShop, hash); };
+  const ParsedSnapshot snapshot = read_snapshot(head.snapshot, read).value();
+  for (const std::string& page : snapshot.pages)
+    stage.server.run_command(1, {"HDEL", "mj:deployment-blobs:acme/shop@1", page});
+  stage.replace(0);
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  for (int id = 1; id <= 30; ++id) EXPECT_EQ(stage.show(id).at("steps"), 2) << id;
+  EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace mycojobs
