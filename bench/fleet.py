@@ -18,7 +18,7 @@ from dev_agent import MYCOJOBS, Redis, cpu_of, end_process
 from side_by_side.figures import quantile
 
 AGENT = os.path.join(os.path.dirname(MYCOJOBS), "fleet_agent")
-IDLE_S, RATE_S, BATCH = 10, 10, 1000
+IDLE_S, RATE_S, LIMIT_S, BATCH = 10, 10, 300, 1000
 
 
 def commands(number, context):
@@ -69,6 +69,12 @@ class Fleet:
     def ended(self):
         return sum(client.call("ZCARD", "mj:ended") for client in self.clients.values())
 
+    def wait_for_ends(self, goal):
+        deadline = time.monotonic() + LIMIT_S
+        while self.ended() < goal:
+            assert time.monotonic() < deadline, f"{goal - self.ended()} jobs have not ended in {LIMIT_S} s"
+            time.sleep(0.05)
+
     def drain(self, jobs):
         """Jobs a second, and ms of CPU a job of Redis and of the agents. The queues are filled while the agents are stopped."""
         self.stop(19)  # SIGSTOP
@@ -77,14 +83,13 @@ class Fleet:
         goal = self.ended() + jobs // self.contexts * self.contexts
         before, start = (self.redis_cpu(), sum(cpu_of(agent.pid) for agent in self.agents)), time.monotonic()
         self.stop(18)  # SIGCONT
-        while self.ended() < goal:
-            time.sleep(0.05)
+        self.wait_for_ends(goal)
         seconds, after = time.monotonic() - start, (self.redis_cpu(), sum(cpu_of(agent.pid) for agent in self.agents))
         return [jobs / seconds] + [1000 * (last - first) / jobs for first, last in zip(before, after)]
 
     def pickup(self, rate):
         """Milliseconds from the time at which a job was to be sent until it began, for RATE_S seconds."""
-        sent, start = {}, time.time() + 0.1
+        sent, before, start = {}, self.ended(), time.time() + 0.1
         for i in range(rate * RATE_S):
             due = start + i / rate
             while (pause := due - time.time()) > 0:
@@ -92,7 +97,7 @@ class Fleet:
             context, number = random.randrange(1, self.contexts + 1), self.take_number()
             self.clients[context].pipeline(commands(number, context))
             sent[context, number] = due
-        time.sleep(1)
+        self.wait_for_ends(len(sent) + before)
         return [int(json.loads(self.clients[context].call("HGET", f"job:9:{number}", "result"))["began_us"]) / 1000 - 1000 * due
                 for (context, number), due in sent.items()]
 

@@ -240,15 +240,15 @@ Result<LogPage> read_log(StoreConnection& connection, Id context, const std::str
 
 }  // namespace
 
-// Creates the log that the end of the job wakes this wait with. Returns the time in ms that the wait may take: a user of
-// Redis that may only read looks at the state of the job from time to time.
+// Creates the log that the end of the job wakes this wait with. Returns the time in ms that the wait may take: if the
+// server or the rights of the user permit no writes, the caller looks at the state of the job from time to time.
 Result<std::uint32_t> RecordStore::prepare_wait(Id context, const std::string& job_key, std::uint32_t wait_ms) {
   constexpr std::uint32_t kMaxUnpreparedWaitMs = 500;
   if (may_create_logs_) {
     auto exists = connection_.run(context, scripts::await_log, Arguments{job_key});
     if (exists) return exists->number() == 0 ? 0 : wait_ms;
-    if (exists.error().code != Code::denied) return tl::unexpected<Error>(std::move(exists).error());
-    may_create_logs_ = false;
+    if (exists.error().code == Code::invalid) return tl::unexpected<Error>(std::move(exists).error());
+    if (exists.error().code == Code::denied) may_create_logs_ = false;
   }
   return std::min(wait_ms, kMaxUnpreparedWaitMs);
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 
+#include <atomic>
+
 #include "store_contract.h"
 
 namespace mycojobs {
@@ -306,16 +308,18 @@ TEST_P(Reporting, JobWithoutOutputHasALogOnlyIfAClientWaits) {
   EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:log:job:12:1"}).number(), 0U);
 
   submit(2);
+  std::atomic<bool> has_ended = false;
   std::thread follower([&] {
     auto store = backend_->stores().open().value();
-    const auto page = store->logs(1, "job:12:2", 0, 10, 60000).value();
-    EXPECT_TRUE(page.ended);
+    const auto page = store->logs(1, "job:12:2", 0, 10, 200000).value();  // longer than eventually() waits
     EXPECT_TRUE(page.lines.empty());
+    has_ended = page.ended;
   });
   EXPECT_TRUE(eventually([&] { return backend_->run_command(1, {"EXISTS", "mj:log:job:12:2"}).number() == 1U; }));
   const ClaimedJob claimed_job = claim_one();
   EXPECT_EQ(claimed_job.log_base, 0U);
   EXPECT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
+  EXPECT_TRUE(eventually([&] { return has_ended.load(); })) << "the end ends the wait";
   follower.join();
 }
 

@@ -45,14 +45,14 @@ jobs:
       assert left == right and len(left) == {SIZE}
       result = {{'size': len(left)}}
 """
-# More jobs at the same time than one agent has slots (4), so both agents need the file.
+# More jobs at the same time than one agent has slots (two for each CPU) and claims at once, so both agents need the file.
 WIDE = f"""
 name: wide
 jobs:
   build:
     type: python
     script: |{BUILD}
-""" + "".join(f"""  copy{number}: {{needs: build, inputs: build, type: python, script: "import time; time.sleep(1); {COPY}"}}\n""" for number in range(8))
+""" + "".join(f"""  copy{number}: {{needs: build, inputs: build, type: python, script: "import time; time.sleep(1); {COPY}"}}\n""" for number in range(4 * os.cpu_count()))
 USE = "import hashlib, pathlib; print(hashlib.sha256(pathlib.Path('/job/files/sent').read_bytes()).hexdigest())"
 # The client of another program on the host, or in another pod.
 CLIENT = """
@@ -160,7 +160,7 @@ class FlowsWithArtifacts(unittest.TestCase):
         used = set()
         for flow in flows:
             jobs = self.wait_for_flow(submitter, flow)
-            used = {job["runner_id"] for job in jobs.values()}
+            used |= {job["runner_id"] for job in jobs.values()}
             build = jobs["build"]
         self.assertEqual(used, set(runners), "both agents ran jobs that need the file of one of them")
         large = build["artifacts"]["large"]

@@ -21,7 +21,7 @@ import zipfile
 
 # Builds the wheel of a source distribution. The module has a trace of the build.
 BACKEND = """
-import os, zipfile
+import gamma, os, zipfile
 
 def build_wheel(folder, settings=None, metadata=None):
     files = {"source.py": f"VERSION = '1.0'\\nBUILT_IN = {os.getcwd()!r}\\n"}
@@ -76,12 +76,12 @@ def make_wheels(folder):
 
 
 def make_source(folder):
-    """Makes a source distribution that needs no other package for its build."""
+    """Makes a source distribution that needs another package for its build."""
     parent = pathlib.Path(folder, "simple", "source")
     parent.mkdir()
     files = {
         "PKG-INFO": "Metadata-Version: 2.1\nName: source\nVersion: 1.0\n",
-        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "pyproject.toml": '[build-system]\nrequires = ["gamma"]\nbuild-backend = "backend"\nbackend-path = ["."]\n',
         "backend.py": BACKEND,
     }
     with tarfile.open(parent / "source-1.0.tar.gz", "w:gz") as archive:

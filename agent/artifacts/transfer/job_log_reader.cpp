@@ -236,9 +236,10 @@ LogPage JobLogReader::complete(StoredPage stored, LateLines late_lines) {
     const LogRange range{last_seq, UINT64_MAX};
     const auto end = append_spooled_lines(stored.job_, stored.job_.runs.back(), range, stored.max_, lines);
     page.ended = !end || *end == GapEnd::filled;
-    if (!end)
-      lines.push_back(
-          {clock_.unix_ms(), last_seq + 1, LogStream::system, "further output: " + end.error().message + '\n'});
+    if (!end) {
+      const std::uint64_t seq = std::max(last_seq, lines.empty() ? 0 : lines.back().seq) + 1;
+      lines.push_back({clock_.unix_ms(), seq, LogStream::system, "further output: " + end.error().message + '\n'});
+    }
   }
   page.lines = std::move(lines);
   return page;

@@ -54,11 +54,12 @@ class JobFollower {
   Result<void> follow(StoreSession& session) {
     Store& store = *session.store;
     bool has_ended = false;
-    while (!has_ended) {
+    for (std::uint32_t wait_ms = kFollowPollMs; !has_ended;) {
       MJ_CHECK(handle_signals(store));
-      MJ_TRY(page, session.services.logs->read(store, context_, key_, last_seq_, 256, kFollowPollMs));
+      MJ_TRY(page, session.services.logs->read(store, context_, key_, last_seq_, 256, wait_ms));
       for (const Log& line : page.lines) add_line(line);
       has_ended = page.ended;
+      wait_ms = page.lines.empty() ? kFollowPollMs : 0;  // further lines may be on a disk, and do not end a wait
       if (!has_ended && page.lines.empty()) MJ_CHECK(print_wait_reason(store));
     }
     return {};
@@ -365,12 +366,14 @@ Result<int> job_logs_command(Invocation& call) {
     MJ_TRY(start_seq, JobLogReader::find_last_lines(*session.store, context, key, 0, options.max_lines));
     last_seq = start_seq;
   }
+  bool had_lines = false;  // further lines may be on a disk, and do not end a wait
   for (bool has_ended = false; !has_ended;) {
     if (const int signal = next_follower_signal(0); signal != 0) return signal_exit_code(signal);
     const bool is_following = follow && prints_parts;
-    MJ_TRY(page,
-           session.services.logs->read(*session.store, context, key, last_seq, 256, is_following ? 200 : 0,
-                                       is_following ? JobLogReader::LateLines::wait : JobLogReader::LateLines::name));
+    MJ_TRY(page, session.services.logs->read(
+                     *session.store, context, key, last_seq, 256, is_following && !had_lines ? kFollowPollMs : 0,
+                     is_following ? JobLogReader::LateLines::wait : JobLogReader::LateLines::name));
+    had_lines = !page.lines.empty();
     has_ended = page.ended || (!follow && page.lines.empty());
     prints_parts = prints_parts || has_ended || page.lines.empty();
     for (Log& line : page.lines) {

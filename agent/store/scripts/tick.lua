@@ -405,6 +405,9 @@ return {queued, processed_dependents, missing, overdue, retired, has_more, next_
 local idle_ms, databases = to_number(next_arg()), list_arg()
 -- Returns whether the selected database has work. A key with a wrong type counts as work, which tick reports.
 local function has_work()
+  -- A search of tick for queues that no index has is complete when its cursor is 0 again.
+  local cursor = redis.pcall('HGET', kPushSearchKey, 'cursor')
+  if cursor and cursor ~= '0' then return true end
   if redis.call('EXISTS', kLeasesKey, kMissingRecordsKey, kPrerequisitesKey, kPendingReleasesKey, kHeldConcurrencyKeysKey) > 0
     or redis.pcall('HEXISTS', kStoredBytesKey, 'over') ~= 0 then return true end
   for _, key in ipairs({kDelayedKey, kQueueDeadlinesKey}) do

@@ -15,9 +15,10 @@ namespace {
 constexpr std::uint32_t kMaxWaitMs = 500;            // maximum wait, and interval of topic checks without hints
 constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // interval of topic checks if hints are received
 constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
-// With many contexts these two intervals grow, so that all contexts together cause two such checks a second.
-constexpr std::uint64_t kSafetyCheckIntervalMs = 500;
-constexpr std::uint32_t kMaxLookIntervalMs = 20;     // between two questions to the waiter while all slots are busy
+// With many contexts these two intervals grow to at most 30 s, so that 60 contexts together cause two such checks a
+// second.
+constexpr std::uint64_t kSafetyCheckIntervalMs = 500, kMaxSafetyIntervalMs = 30000;
+constexpr std::uint32_t kMaxLookIntervalMs = 20;  // between two questions to the waiter while all slots are busy
 // Between two claims for safety (find_overdue_context()), since each delays other work: while contexts with jobs are
 // known, and otherwise.
 constexpr std::uint32_t kOverdueCheckIntervalMs = 50, kOverdueClaimPauseMs = 20;
@@ -176,7 +177,7 @@ void Intake::on_wait_result(Result<WaitResult> result) {
 }
 
 std::uint64_t Intake::safety_interval_ms(std::uint64_t min_ms) const {
-  return std::max(min_ms, context_states_.size() * kSafetyCheckIntervalMs);
+  return std::clamp(context_states_.size() * kSafetyCheckIntervalMs, min_ms, kMaxSafetyIntervalMs);
 }
 
 // Any client can publish hints and push to the list of the topic, so the hints are bounded and checks have a minimum

@@ -79,7 +79,7 @@ void Maintenance::clear_observations(Id context) {
 Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_tick) return {};
-  if (next_times.is_quiet && now < next_times.next_full_tick) skip_quiet_ticks(store, context, now);
+  if (next_times.is_quiet && now < next_times.next_full_tick) MJ_CHECK(skip_quiet_ticks(store, context, now));
   if (now < next_times.next_tick) return {};
   next_times.last_tick = now;
   next_times.next_tick = now + kMaxTickIntervalMs;  // after an error
@@ -105,20 +105,22 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   return {};
 }
 
-// Postpones the ticks of all contexts that are quiet and soon due, if they still have no work. After an error the tick
-// is done, and reports it.
-void Maintenance::skip_quiet_ticks(LeaseStore& store, Id context, std::uint64_t now) {
+// Postpones the ticks of all contexts that are quiet and soon due, if they still have no work. A context whose server
+// answers with an error gets its tick, which reports it.
+Result<void> Maintenance::skip_quiet_ticks(LeaseStore& store, Id context, std::uint64_t now) {
   std::vector<Id> asked;
   for (const auto& [id, next_times] : next_times_) {
     if (next_times.is_quiet && now < next_times.next_full_tick && next_times.next_tick <= now + kIdleTickIntervalMs / 2)
       asked.push_back(id);
   }
   const auto quiet = store.find_quiet_contexts(context, asked, kIdleTickIntervalMs);
-  if (!quiet) return;
+  if (!quiet && quiet.error().code == Code::unavailable) return tl::unexpected<Error>(quiet.error());
+  if (!quiet) return {};
   for (const Id id : *quiet) {
     NextTimes& next_times = next_times_[id];
     next_times.next_tick = now + get_tick_interval_ms(next_times, now);
   }
+  return {};
 }
 
 Result<void> Maintenance::expire_leases(Store& store, Id context, NextTimes& next_times) {

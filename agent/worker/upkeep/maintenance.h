@@ -50,7 +50,7 @@ class Maintenance {
   };
   std::uint64_t get_tick_interval_ms(const NextTimes&, std::uint64_t now) const;
   Result<void> tick(LeaseStore&, Id context, NextTimes&);
-  void skip_quiet_ticks(LeaseStore&, Id context, std::uint64_t now);
+  Result<void> skip_quiet_ticks(LeaseStore&, Id context, std::uint64_t now);
   Result<void> expire_leases(Store&, Id context, NextTimes&);
   Result<void> mark_lost_runners(Store&, Id context, NextTimes&);
 

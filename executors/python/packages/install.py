@@ -80,8 +80,11 @@ def explain_missing_wheel(pip, folder, context, error):
     search = [*pip, "--dry-run", "--no-deps", "--target", f"{folder}/tmp/none", "--log", log, "--", missing[1]]
     found = subprocess.run(search, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     name = normalize_name(missing[1])
-    with open(log, encoding="utf-8", errors="replace") as file:
-        skipped = re.findall(r"No sources permitted for ([A-Za-z0-9._-]+)", file.read())
+    try:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            skipped = re.findall(r"No sources permitted for ([A-Za-z0-9._-]+)", file.read())
+    except OSError:
+        return ""
     if found.returncode == 0 or name not in map(normalize_name, skipped):
         return ""
     return (

@@ -279,6 +279,8 @@ class PackageConversation final : public Conversation {
       auto certificates = read_pem_file(ca);
       if (!certificates) return fail(Code::unsupported, "packages.ca: " + certificates.error().message);
       files.push_back({"ca.pem", std::move(certificates->text), 0444});
+      // pip does not pass --cert to the pip that it starts for the requirements of a build.
+      environment["PIP_CERT"] = environment["REQUESTS_CA_BUNDLE"] = "/job/ca.pem";
     }
     return encode_script_request(facts, {.executor = "python",
                                          .profile = kInstallProfile,

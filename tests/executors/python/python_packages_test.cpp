@@ -509,11 +509,12 @@ TEST(PythonPackages, IndexIsVerifiedWithTheCaOfTheOperator) {
         [&](PackageSettings& settings) {
           settings.netrc = netrc;
           settings.ca = ca;
+          settings.build = {"source"};
         },
         "bob:hunter2", certificates);
     EXPECT_TRUE(host.index().url().starts_with("https://"));
     return host.run(
-        make_script("[\"alpha\"]", "import alpha, os\nprint(alpha.VERSION, os.path.exists('/job/ca.pem'))\n"));
+        make_script("[\"source\"]", "import os, source\nprint(source.VERSION, os.path.exists('/job/ca.pem'))\n"));
   };
   const RunResult result = run_with(certificates + "/ca.crt");
   EXPECT_EQ(result.out, "1.0 False\n") << result.end.error << result.err;

@@ -91,12 +91,10 @@ local function inspect_job(job, is_complete)
   end
 
   local log_type = key_type(kLogKey .. job)
-  if log_type == 'stream' then
-    local last_entry = redis.call('XREVRANGE', kLogKey .. job, '+', '-', 'COUNT', 1)[1]
-    if last_entry and last_entry[2][1] == 'end' then add_value('log_ended', 1) end
-  elseif log_type == 'none' and to_number(claim_fields.log_bytes) == 0 then
-    add_value('log_ended', 1)  -- a job without output has no log
-  end
+  local last_entry = log_type == 'stream' and redis.call('XREVRANGE', kLogKey .. job, '+', '-', 'COUNT', 1)[1]
+  -- A job without output has no log, or an empty one that a client has created.
+  local is_silent = not last_entry and (log_type == 'none' or log_type == 'stream') and to_number(claim_fields.log_bytes) == 0
+  if is_silent or last_entry and last_entry[2][1] == 'end' then add_value('log_ended', 1) end
   local parked_on = key_type(kDependenciesKey .. job) == 'set' and redis.call('SMEMBERS', kDependenciesKey .. job) or {}
   table.sort(parked_on)
   if is_complete and key_type(queue) == 'list' then add_value('in_queue', #redis.call('LPOS', queue, job, 'COUNT', 0)) end
