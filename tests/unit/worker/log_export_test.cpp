@@ -20,10 +20,11 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kTimeMs = 1893456000000;  // 2030-01-01T00:00:00Z
 
+// Reads the complete lines of a file that may be written at the same time.
 std::vector<Json> read_lines(const std::string& path) {
   std::vector<Json> lines;
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  for (std::string line; std::getline(file, line) && !file.eof();) lines.push_back(Json::parse(line));
   return lines;
 }
 
