@@ -13,7 +13,6 @@
 #include "model/enums.h"
 #include "model/trace_context.h"
 #include "store/keys.h"
-#include "store/redis/format_version.h"
 #include "text/json.h"
 
 namespace mycojobs::api {
@@ -23,6 +22,7 @@ using nlohmann::json;
 
 constexpr std::string_view kLoginPath = "/session";
 constexpr std::chrono::seconds kMaxStatusAge{5};
+constexpr std::uint32_t kMaxTicketChecks = 2;  // at the same time, of tickets of other servers
 
 // Ends a stream after its token or session has become invalid. Calls is_authorized() at most every two seconds.
 // Not thread-safe.
@@ -63,10 +63,19 @@ HttpReply unauthorized_reply() {
   return reply;
 }
 
+// Anyone can send a ticket, so the reply does not contain the reason.
 HttpReply ticket_refused_reply(const Error& error) {
   if (error.code == Code::unavailable)
-    return error_reply(503, "unavailable", describe_to_client(error), "request it again in a few seconds");
-  return error_reply(403, "denied", error.message, "request a new link: artifact.get, or the page of the job");
+    return error_reply(503, "unavailable", "the link cannot be checked now", "request it again in a few seconds");
+  return error_reply(403, "denied", "the link is not valid, or has expired",
+                     "request a new link: artifact.get, or the page of the job");
+}
+
+HttpReply too_many_unknown_callers_reply(const std::string& network) {
+  HttpReply reply = error_reply(429, "unavailable", "too many requests from " + network + " were from unknown callers",
+                                "send again in a minute");
+  reply.headers.emplace_back("Retry-After", "60");
+  return reply;
 }
 
 // Clients without a token receive this reply, so it contains only the status and the version.
@@ -93,7 +102,10 @@ ApiServer::ApiServer(StoreFactory& stores, const Clock& clock, const ApiSettings
     : services_(stores, clock, settings),
       tokens_(settings.tokens_file),
       peer_limiter_(clock, settings.limits.max_unknown_peer_requests),
+      ticket_limiter_(clock, settings.limits.max_unknown_peer_requests),
       inbound_filter_(clock, services_.settings.contexts, services_.settings.contexts_with_own_redis, settings.metrics),
+      ticket_filter_(clock, services_.settings.contexts, services_.settings.contexts_with_own_redis),
+      ticket_backends_(stores, kMaxTicketChecks),
       rpc_(make_methods(services_, settings.role), {settings.limits.max_body_bytes},
            [metrics = settings.metrics](std::string_view method, std::string_view result) {
              metrics->add(Metric::rpc_calls, {method, result});
@@ -351,29 +363,32 @@ Admission ApiServer::admit_ticket(const HttpRequest& request) {
     count_refusal("ticket");
     return {ticket_refused_reply(ticket.error())};
   }
-  if (!ticket->signer_key.empty()) return {{}, ConnectionClass::login};
-  return make_caller_admission(ticket->caller);
+  if (ticket->signer_key.empty()) return make_caller_admission(ticket->caller);
+  if (!is_rate_limited(request) || ticket_limiter_.is_below_limit(request.network)) return {{}, ConnectionClass::login};
+  count_refusal("ticket");
+  return {too_many_unknown_callers_reply(request.network)};
+}
+
+Result<bool> ApiServer::is_ticket_key_known(const Ticket& ticket) {
+  if (ticket.context == 0) return false;
+  MJ_TRY(lease, ticket_backends_.acquire());
+  if (!ticket_filter_.check(lease.store(), ticket.context)) return false;
+  return lease.store().has_ticket_key(ticket.context, ticket.signer_key);
 }
 
 Result<RpcCaller> ApiServer::accept_ticket(const HttpRequest& request, const Result<Ticket>& ticket) {
   if (!ticket) return tl::unexpected<Error>(ticket.error());
   if (ticket->signer_key.empty()) return ticket->caller;
-  const std::vector<Id>& contexts = services_.settings.contexts;
-  if (ticket->context == 0 ||
-      (!contexts.empty() && std::find(contexts.begin(), contexts.end(), ticket->context) == contexts.end()))
-    return fail(Code::denied, "this server does not serve the context of the ticket");
-  bool is_known = false;
-  {
-    MJ_TRY(lease, services_.login_backends.acquire());
-    MJ_TRY(has_key, lease.store().has_ticket_key(ticket->context, ticket->signer_key));
-    is_known = has_key;
-  }
-  if (!is_known) {
+  const auto is_known = is_ticket_key_known(*ticket);
+  if (!is_known || !*is_known) {
     count_refusal("ticket");
+    if (is_rate_limited(request)) ticket_limiter_.count_refusal(request.network);
+    if (!is_known && is_known.error().code == Code::unavailable) return tl::unexpected<Error>(is_known.error());
     return fail(Code::denied, "the ticket was not created by a server of this context");
   }
   if (!request.readmit || !request.readmit(make_caller_admission(ticket->caller)))
     return fail(Code::unavailable, "too many connections: request it again in a few seconds");
+  if (is_rate_limited(request)) ticket_limiter_.mark_known_network(request.network);
   return ticket->caller;
 }
 
@@ -381,11 +396,7 @@ Admission ApiServer::admit_peer(const HttpRequest& request) {
   if (!is_rate_limited(request) || request.has_signed_before || peer_limiter_.is_below_limit(request.network))
     return {{}, ConnectionClass::peer};
   count_refusal("unknown_peer");
-  HttpReply reply =
-      error_reply(429, "unavailable", "too many requests from " + request.network + " were from unknown callers",
-                  "send again in a minute");
-  reply.headers.emplace_back("Retry-After", "60");
-  return {std::move(reply)};
+  return {too_many_unknown_callers_reply(request.network)};
 }
 
 bool ApiServer::is_rate_limited(const HttpRequest& request) const {

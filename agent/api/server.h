@@ -72,10 +72,14 @@ class ApiServer {
   // Limits requests of unknown peers before the connection has a thread and before the body is read.
   Admission admit_peer(const HttpRequest&);
   // Admits a download or upload by its ticket. The connection counts to the caller that requested the ticket. With a
-  // ticket of another server, it counts as a login until accept_ticket() has found the key of the ticket.
+  // ticket of another server, it counts as a login until accept_ticket() has found the key of the ticket. Strangers can
+  // sign such a ticket, so a network can send only a limited number of them with unknown keys.
   Admission admit_ticket(const HttpRequest&);
   // Returns the caller of a ticket. The key of another server is looked up in the store. Errors: denied, unavailable.
   Result<RpcCaller> accept_ticket(const HttpRequest&, const Result<Ticket>&);
+  // Returns whether the store has the key of a ticket. Only databases of served contexts are read: the first call to a
+  // database writes to it.
+  Result<bool> is_ticket_key_known(const Ticket&);
   bool is_from_foreign_page(const HttpRequest&) const;
   bool is_rate_limited(const HttpRequest&) const;
   void count_refusal(const char* reason);
@@ -120,8 +124,9 @@ class ApiServer {
   Tokens tokens_;
   std::mutex tokens_error_mutex_;
   std::string tokens_error_;  // the last error of tokens_.reload_if_changed(); empty: the file is valid
-  PeerRateLimiter peer_limiter_;
-  InboundMessageFilter inbound_filter_;
+  PeerRateLimiter peer_limiter_, ticket_limiter_;
+  InboundMessageFilter inbound_filter_, ticket_filter_;
+  BackendPool ticket_backends_;  // for tickets of other servers, so that forged ones do not delay logins
   Rpc rpc_, logins_;
   EventHub events_;
   ArtifactDownloads downloads_;

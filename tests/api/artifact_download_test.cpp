@@ -361,6 +361,46 @@ TEST_F(ArtifactDownloadTest, TicketOfAnUnknownSignerIsRefused) {
             "bytes");
 }
 
+// The first call to a database writes its format, so a stranger must not choose the database.
+TEST_F(ArtifactDownloadTest, ForgedTicketReachesServedContextsOnly) {
+  settings_.contexts = {};
+  settings_.contexts_with_own_redis = {1};
+  store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}});
+  start_anonymous();
+  std::atomic<int> lookups{0};
+  redis_.set_faults([&lookups](const ServerCall& call) {
+    if (call.name == "EXISTS") ++lookups;
+    return Fault::none;
+  });
+  api::ArtifactTickets stranger(clock_);
+  const auto send_forged = [&](Id context) {
+    const api::TicketObject object{context, "job:12:7", "app", sha256_hex("bytes")};
+    return get(api::format_artifact_path(object) + "&ticket=" + stranger.create({0, false, true}, object));
+  };
+  const auto other = send_forged(7);
+  EXPECT_EQ(other.status, 403) << other.body;
+  EXPECT_EQ(lookups, 0);
+  const auto served = send_forged(1);
+  EXPECT_EQ(lookups, 1);
+  EXPECT_EQ(served.body, other.body) << "the reply does not tell which contexts are served";
+  ASSERT_TRUE(stranger.publish_key(*store_, 1));
+  EXPECT_EQ(send_forged(1).body, "bytes") << "a coordinator of the context";
+}
+
+TEST_F(ArtifactDownloadTest, ForgedTicketsOfANetworkAreLimited) {
+  settings_.limits.max_unknown_peer_requests = 2;
+  settings_.limits.exempt_loopback = false;
+  store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}});
+  start_anonymous();
+  const api::TicketObject object{1, "job:12:7", "app", sha256_hex("bytes")};
+  api::ArtifactTickets stranger(clock_);
+  const std::string link = api::format_artifact_path(object) + "&ticket=" + stranger.create({0, false, true}, object);
+  EXPECT_EQ(get(link).status, 403);
+  EXPECT_EQ(get(link).status, 403);
+  EXPECT_EQ(get(link).status, 429);
+  EXPECT_EQ(get(link_of("12:7", "app")).body, "bytes") << "an own ticket is not limited";
+}
+
 TEST_F(ArtifactDownloadTest, TicketEndsWithTheRightsOfItsCaller) {
   store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}});
   const std::string reader = make_token(13);
