@@ -38,7 +38,8 @@ class ArtifactDownload::Target final : public FileTarget {
 
 Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& stores, Id context, const Clock& clock,
                                                                  std::string folder,
-                                                                 std::shared_ptr<const ArtifactBucket> bucket) {
+                                                                 std::shared_ptr<const ArtifactBucket> bucket,
+                                                                 std::shared_ptr<const Networks> link_networks) {
   std::unique_ptr<ArtifactDownload> download(new ArtifactDownload(std::move(folder)));
   MJ_TRY(store, stores.open_reader());
   download->store_ = std::move(store);
@@ -55,6 +56,7 @@ Result<std::unique_ptr<ArtifactDownload>> ArtifactDownload::open(StoreFactory& s
   TransferLoop::Settings settings;
   settings.contexts = {context};
   settings.state_dir = download->folder_;
+  settings.link_networks = std::move(link_networks);
   download->loop_ = std::make_unique<TransferLoop>(*download->store_, std::move(settings), clock);
   MJ_CHECK(download->loop_->subscribe(stores));
   download->source_.emplace(std::move(bucket), *download->loop_);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/loop_thread.h"
 #include "base/result.h"
+#include "net/networks.h"
 #include "store/store.h"
 
 namespace mycojobs {
@@ -19,9 +20,10 @@ class ArtifactDownload {
  public:
   // Connects to the server of the context. folder: existing folder on the disk that has space for the received files.
   // Errors: denied (the Redis user may not request artifacts), and the errors of StoreFactory.
-  // bucket: the object storage of this host, or null.
+  // bucket: the object storage of this host, or null. link_networks: see TransferLoop::Settings.
   static Result<std::unique_ptr<ArtifactDownload>> open(StoreFactory&, Id context, const Clock&, std::string folder,
-                                                        std::shared_ptr<const ArtifactBucket> bucket);
+                                                        std::shared_ptr<const ArtifactBucket> bucket,
+                                                        std::shared_ptr<const Networks> link_networks);
   ArtifactDownload(const ArtifactDownload&) = delete;
   ArtifactDownload& operator=(const ArtifactDownload&) = delete;
 

@@ -495,21 +495,19 @@ Result<std::shared_ptr<const ArtifactBucket>> make_artifact_bucket(const Setting
   return std::shared_ptr<const ArtifactBucket>(std::move(created));
 }
 
-MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock, StoreFactory& stores,
-                                            const std::shared_ptr<Metrics>& metrics,
-                                            std::shared_ptr<const ArtifactBucket> bucket) {
+Result<MessageAttachments> make_message_attachments(const Settings& settings, const Clock& clock, StoreFactory& stores,
+                                                    const std::shared_ptr<Metrics>& metrics,
+                                                    std::shared_ptr<const ArtifactBucket> bucket) {
   constexpr std::uint64_t kSweepIntervalMs = 60000;
-  if (settings.state_dir.empty()) return {nullptr, settings.message_max_artifact_bytes};
+  MJ_TRY(networks, parse_artifact_networks(settings));
+  if (settings.state_dir.empty()) return MessageAttachments{nullptr, settings.message_max_artifact_bytes};
   const ArtifactCache::Limits cache_limits = make_artifact_cache_limits(settings);
-  auto networks = parse_artifact_networks(settings);  // an error is reported by the service
   auto fetcher = std::make_shared<ArtifactFetcher>(
       stores, clock,
-      ArtifactFetcher::Settings{settings.state_dir, cache_limits, 2, std::move(bucket),
-                                networks ? std::move(*networks) : nullptr},
-      metrics);
-  return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes,
-                              cache_limits, std::move(fetcher)),
-          settings.message_max_artifact_bytes};
+      ArtifactFetcher::Settings{settings.state_dir, cache_limits, 2, std::move(bucket), std::move(networks)}, metrics);
+  return MessageAttachments{make_artifact_store(settings.state_dir, clock, kSweepIntervalMs,
+                                                settings.message_max_incoming_bytes, cache_limits, std::move(fetcher)),
+                            settings.message_max_artifact_bytes};
 }
 
 Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& dependencies, const Settings& settings,

@@ -44,8 +44,9 @@ service::UploadLimits make_upload_limits(const Settings&);
 // Returns the object storage for artifacts, or null if the settings have none. Errors name the setting.
 Result<std::shared_ptr<const ArtifactBucket>> make_artifact_bucket(const Settings&);
 // Returns the store and the limits of the files of messages. The references must outlive the result.
-MessageAttachments make_message_attachments(const Settings&, const Clock&, StoreFactory&,
-                                            const std::shared_ptr<Metrics>&, std::shared_ptr<const ArtifactBucket>);
+Result<MessageAttachments> make_message_attachments(const Settings&, const Clock&, StoreFactory&,
+                                                    const std::shared_ptr<Metrics>&,
+                                                    std::shared_ptr<const ArtifactBucket>);
 
 // The HTTPS listener for artifacts and its links. Both are null without artifacts.listen.
 struct FileServer {

@@ -49,8 +49,9 @@ Result<SessionServices> open_services(const ProgramDependencies& dependencies, c
     MJ_TRY(agent, start_agent(dependencies, settings, *services.stores));
     services.agent = std::move(agent);
     MJ_TRY(bucket, make_artifact_bucket(settings));
-    services.files =
-        make_message_attachments(settings, dependencies.clock, *services.stores, dependencies.metrics, bucket);
+    MJ_TRY(files,
+           make_message_attachments(settings, dependencies.clock, *services.stores, dependencies.metrics, bucket));
+    services.files = std::move(files);
     MJ_TRY(coordinator, make_coordinator(dependencies, settings, *services.stores, settings.contexts, services.files));
     MJ_CHECK(coordinator->start_threads());
     services.coordinator = std::move(coordinator);

@@ -19,6 +19,7 @@ class Networks {
   static Result<Networks> parse(const std::vector<std::string>& entries);
   // An IPv4-mapped IPv6 address (::ffff:10.0.0.1) is treated as the IPv4 address.
   bool contains(const IpAddress&) const;
+  bool is_empty() const { return ranges_.empty(); }
   const std::string& text() const { return text_; }  // the entries: "loopback,10.0.0.0/8"; "none" without entries
 
  private:

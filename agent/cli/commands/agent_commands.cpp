@@ -271,8 +271,8 @@ Result<int> coordinator_command(Invocation& call) {
   MJ_TRY(certificates, load_certificates(call.settings, call.settings.api_listen));
   auto stores = call.dependencies.make_stores(call.settings, call.settings.redis);
   MJ_TRY(bucket, make_artifact_bucket(call.settings));
-  const MessageAttachments files =
-      make_message_attachments(call.settings, call.dependencies.clock, *stores, call.dependencies.metrics, bucket);
+  MJ_TRY(files,
+         make_message_attachments(call.settings, call.dependencies.clock, *stores, call.dependencies.metrics, bucket));
   MJ_TRY(file_server, start_file_server(call.dependencies, call.settings));
   MJ_TRY(coordinator, make_coordinator(call.dependencies, call.settings, *stores, contexts, files, file_server.links));
   ProcessLiveness liveness;

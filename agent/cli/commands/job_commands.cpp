@@ -566,8 +566,10 @@ Result<void> fetch_if_remote(const Invocation& call, const JobArtifacts& job_art
   if (is_local_artifact(artifact) || (!job_artifacts.holder.is_known() && artifact.object_store.empty())) return {};
   if (!download) {
     MJ_TRY(folder, find_spool_folder(call.get("output")));
-    MJ_TRY(opened, ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(),
-                                          call.dependencies.clock, folder, open_bucket_of(call, artifact)));
+    MJ_TRY(networks, parse_artifact_networks(call.settings));
+    MJ_TRY(opened,
+           ArtifactDownload::open(*job_artifacts.session.services.stores, call.context(), call.dependencies.clock,
+                                  folder, open_bucket_of(call, artifact), std::move(networks)));
     download = std::move(opened);
   }
   MJ_TRY(path, download->fetch({call.context(),
