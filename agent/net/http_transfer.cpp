@@ -41,6 +41,7 @@ struct TransferState {
   HttpTransfer::Answer answer = {};
   std::uint64_t sent_bytes = 0;
   std::size_t header_bytes = 0;
+  bool has_other_status = false;  // than body_status
   std::optional<Error> error = {};
 
   std::uint64_t body_bytes() const { return request.file >= 0 ? request.file_bytes : request.body.size(); }
@@ -89,7 +90,10 @@ std::size_t write_body(char* data, std::size_t size, std::size_t count, void* co
     state.error = std::move(received).error();
     return 0;
   }
-  if (body_status != 0) return bytes;  // only the status of another answer is of use
+  if (body_status != 0) {  // the body of another answer is of no use, and may be endless
+    state.has_other_status = true;
+    return 0;
+  }
   if (state.answer.body.size() + bytes > kMaxCollectedBytes) {
     state.error = Error{Code::too_large, "the answer has more than " + std::to_string(kMaxCollectedBytes) + " bytes"};
     return 0;
@@ -180,7 +184,7 @@ Result<HttpTransfer::Answer> HttpTransfer::perform(const Request& request) {
   curl.easy_getinfo(easy, CURLINFO_SSL_VERIFYRESULT, &verify_result);
   curl.slist_free_all(headers);
   if (state.error) return tl::unexpected<Error>(std::move(*state.error));
-  if (result == CURLE_OK) {
+  if (result == CURLE_OK || state.has_other_status) {
     state.answer.status = static_cast<int>(status);
     return std::move(state.answer);
   }

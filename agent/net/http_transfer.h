@@ -31,7 +31,7 @@ class HttpTransfer {
     // Receives the body of an answer with status 200 or 206, in pieces. An error ends the transfer and is returned.
     // Without it, the body is collected in Answer::body.
     std::function<Result<void>(std::string_view)> on_body = nullptr;
-    int body_status = 0;                      // if not 0, the only status whose body is received
+    int body_status = 0;                      // if not 0, an answer with another status ends at its head
     std::string ca = {};                      // as in HttpPost
     const std::atomic<bool>* stop = nullptr;  // true ends the transfer within a second
     // SHA-256 of the public key of the server, as hex digits. If set, only a server with this key is accepted, whatever

@@ -98,6 +98,27 @@ TEST_F(FileListenerTest, LinkIsServedOnce) {
   EXPECT_THAT(metrics_->render(), HasSubstr(R"(context="1",direction="sent_https"} 200000)"));
 }
 
+// A server that is not the holder's could send a body without an end.
+TEST_F(FileListenerTest, BodyOfAnotherStatusIsNotReceived) {
+  auto listening = api::open_listening({"127.0.0.1", 0, true});
+  ASSERT_TRUE(listening);
+  std::thread server([&] {
+    const Fd client(::accept4(listening->socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    (void)write_all(client.get(), "HTTP/1.1 200 OK\r\n\r\n");
+    const std::string block(65536, 'x');
+    while (write_all(client.get(), block)) {
+    }
+  });
+  HttpTransfer::Request request;
+  request.url = "http://127.0.0.1:" + std::to_string(listening->port) + "/";
+  request.body_status = 206;
+  request.on_body = [](std::string_view) { return Result<void>(); };
+  const auto answer = HttpTransfer().perform(request);
+  server.join();
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 200);
+}
+
 TEST_F(FileListenerTest, OtherRequestsLearnNothing) {
   start_listener();
   const FileLink link = make_link("content");
@@ -259,7 +280,11 @@ class LinkTransferTest : public FileListenerTest {
   Host holder_, receiver_;
   std::shared_ptr<Metrics> receiver_metrics_ = Metrics::make();
 
-  void start_hosts(const std::vector<std::string>& networks = {"any"}, std::uint64_t rate = 0) {
+  // The download does not depend on the speed of the host, except in tests where it fails.
+  static constexpr LinkTimes kLongTimes{30000, 30000, 60000};
+
+  void start_hosts(const std::vector<std::string>& networks = {"any"}, std::uint64_t rate = 0,
+                   LinkTimes times = kLongTimes) {
     TransferLoop::Settings holder;
     holder.contexts = {1};
     holder.holder = 30;
@@ -271,6 +296,7 @@ class LinkTransferTest : public FileListenerTest {
     receiver.contexts = {1};
     receiver.state_dir = folder_ / "receiver";
     receiver.link_networks = std::make_shared<const Networks>(*Networks::parse(networks));
+    receiver.link_times = times;
     start_host(receiver_, receiver, receiver_metrics_);
   }
   void start_host(Host& host, const TransferLoop::Settings& settings, const std::shared_ptr<Metrics>& metrics) {
@@ -326,7 +352,7 @@ TEST_F(LinkTransferTest, LargeFileIsReceivedOverHttps) {
 TEST_F(LinkTransferTest, BlockedPortIsNotNeeded) {
   const auto unused = api::open_listening({"127.0.0.1", 0, true});
   start_listener("127.0.0.1:" + std::to_string(unused->port));  // accepts no connection
-  start_hosts();
+  start_hosts({"any"}, 0, LinkTimes());
   expect_received(store_artifact());
   EXPECT_EQ(received_bytes("received_https"), 0);
 }
@@ -336,6 +362,18 @@ TEST_F(LinkTransferTest, HolderOutsideOfTheNetworksSendsThroughRedis) {
   start_hosts({"10.0.0.0/8"});
   expect_received(store_artifact());
   EXPECT_EQ(received_bytes("received_https"), 0);
+}
+
+TEST_F(LinkTransferTest, NoLinkIsRequestedWithoutANetwork) {
+  start_listener();
+  std::atomic<int> links{0};
+  links_->set_server(listener_->address(), [&] {
+    ++links;
+    return read_public_key_sha256(identity_);
+  });
+  start_hosts({});
+  expect_received(store_artifact());
+  EXPECT_EQ(links, 0);
 }
 
 TEST_F(LinkTransferTest, ServerWithAnotherKeyIsNotUsed) {

@@ -26,9 +26,27 @@ void HeldFileLinks::set_server(std::string address, std::function<Result<std::st
   read_key_sha256_ = std::move(read_key_sha256);
 }
 
-void HeldFileLinks::remove_expired() {
+std::vector<HeldFileLinks::HeldFile> HeldFileLinks::remove_expired(std::uint64_t now_ms) {
+  std::vector<HeldFile> files;
+  for (auto link = links_.begin(); link != links_.end();) {
+    if (link->second.expiry_ms > now_ms) {
+      ++link;
+      continue;
+    }
+    files.push_back(std::move(link->second.file));
+    link = links_.erase(link);
+  }
+  return files;
+}
+
+std::uint64_t HeldFileLinks::close_expired() {
   const std::uint64_t now_ms = clock_.boot_ms();
-  std::erase_if(links_, [now_ms](const auto& entry) { return entry.second.expiry_ms <= now_ms; });
+  std::vector<HeldFile> expired;
+  const std::lock_guard lock(mutex_);  // released before the files are closed
+  expired = remove_expired(now_ms);
+  std::uint64_t next_ms = now_ms + kLifetimeMs;
+  for (const auto& entry : links_) next_ms = std::min(next_ms, entry.second.expiry_ms);
+  return next_ms - now_ms;
 }
 
 std::optional<FileLink> HeldFileLinks::create(Id context, Fd file, const FileContent& content) {
@@ -43,8 +61,9 @@ std::optional<FileLink> HeldFileLinks::create(Id context, Fd file, const FileCon
     log(LogLevel::warn, "worker", "artifacts are not sent over HTTPS: {}", key_sha256.error().message);
     return std::nullopt;
   }
-  const std::lock_guard lock(mutex_);
-  remove_expired();
+  std::vector<HeldFile> expired;
+  const std::lock_guard lock(mutex_);  // released before the files are closed
+  expired = remove_expired(clock_.boot_ms());
   const auto count = std::count_if(links_.begin(), links_.end(),
                                    [context](const auto& entry) { return entry.second.file.context == context; });
   if (links_.size() >= kMaxLinks || static_cast<std::size_t>(count) >= kMaxLinksOfContext) return std::nullopt;
@@ -55,17 +74,18 @@ std::optional<FileLink> HeldFileLinks::create(Id context, Fd file, const FileCon
 
 std::optional<Id> HeldFileLinks::find_context(const std::string& ticket) {
   const std::lock_guard lock(mutex_);
-  remove_expired();
   const auto link = links_.find(sha256_hex(ticket));
-  if (link == links_.end()) return std::nullopt;
+  if (link == links_.end() || link->second.expiry_ms <= clock_.boot_ms()) return std::nullopt;
   return link->second.file.context;
 }
 
 std::optional<HeldFileLinks::HeldFile> HeldFileLinks::consume(const std::string& ticket) {
-  const std::lock_guard lock(mutex_);
-  remove_expired();
-  auto link = links_.extract(sha256_hex(ticket));
-  if (link.empty()) return std::nullopt;
+  decltype(links_)::node_type link;
+  {
+    const std::lock_guard lock(mutex_);
+    link = links_.extract(sha256_hex(ticket));
+  }
+  if (link.empty() || link.mapped().expiry_ms <= clock_.boot_ms()) return std::nullopt;
   return std::move(link.mapped().file);
 }
 

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "artifacts/artifact_store.h"
 #include "base/clock.h"
@@ -33,6 +34,14 @@ struct FileLink {
 // Returns whether the members of a received link have the required form.
 bool is_valid_link(const FileLink&);
 std::string format_link_url(const FileLink&);
+
+// Deadlines of the steps before the first byte of a download, in ms. After each of them, the file is received through
+// Redis.
+struct LinkTimes {
+  std::uint64_t reply_ms = 1000;        // for the reply to the request for a link
+  std::uint32_t connect_ms = 2000;      // for the connection and its TLS handshake
+  std::uint64_t first_piece_ms = 8000;  // from the link to the first piece; less than the silence that ends a transfer
+};
 
 // Path of the server for all links; the parameter `ticket` of the query has the ticket.
 inline constexpr const char* kFileLinkPath = "/files";
@@ -63,13 +72,17 @@ class HeldFileLinks {
   };
   // Returns the file of a ticket, which is not valid any more, or no value if the ticket is not valid.
   std::optional<HeldFile> consume(const std::string& ticket);
+  // Closes the files of expired links. Returns the time in ms until the next link expires, at most kLifetimeMs.
+  std::uint64_t close_expired();
 
  private:
   struct OpenLink {
     HeldFile file;
     std::uint64_t expiry_ms = 0;
   };
-  void remove_expired();  // REQUIRES: the lock is held
+  // Removes the expired links and returns their files, which are closed without the lock, since closing can block.
+  // REQUIRES: the lock is held.
+  std::vector<HeldFile> remove_expired(std::uint64_t now_ms);
 
   const Clock& clock_;
   std::mutex mutex_;

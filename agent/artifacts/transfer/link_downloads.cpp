@@ -11,9 +11,10 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kLinkConnectTimeoutMs = 2000;
-// A download that is slower for this time ends, and the pieces are requested through Redis.
-constexpr std::uint32_t kMinLinkBytesPerS = 16U << 10, kLinkSilenceS = 5;
+constexpr int kNotFoundStatus = 404;
+// A download that is slower for this time ends, and the pieces are requested through Redis. At this rate, a piece takes
+// 8 s, which is less than the silence that ends a transfer.
+constexpr std::uint32_t kMinLinkBytesPerS = 32U << 10, kLinkSilenceS = 5;
 
 }  // namespace
 
@@ -23,14 +24,14 @@ class LinkDownloads::Download {
   Download(DownloadNumber number, FileLink link, std::uint64_t file_bytes, std::uint64_t offset)
       : number_(number), link_(std::move(link)), file_bytes_(file_bytes), offset_(offset) {}
 
-  Result<void> run(const Callbacks& callbacks, const Networks* networks) {
+  Result<void> run(const Callbacks& callbacks, const Networks* networks, std::uint32_t connect_timeout_ms) {
     HttpTransfer http;
     HttpTransfer::Request request;
     request.url = format_link_url(link_);
     request.headers = {"Range: bytes=" + std::to_string(offset_) + '-'};
     request.server_key_sha256 = link_.server_key_sha256;
     request.networks = networks;
-    request.connect_timeout_ms = kLinkConnectTimeoutMs;
+    request.connect_timeout_ms = connect_timeout_ms;
     request.min_bytes_per_s = kMinLinkBytesPerS;
     request.silence_s = kLinkSilenceS;
     request.body_status = 206;
@@ -38,7 +39,8 @@ class LinkDownloads::Download {
     request.on_body = [&](std::string_view bytes) { return add_bytes(bytes, callbacks); };
     MJ_TRY(answer, http.perform(request));
     if (answer.status != 206)
-      return fail(Code::unavailable, "the holder answers with status " + std::to_string(answer.status));
+      return fail(answer.status == kNotFoundStatus ? Code::not_found : Code::unavailable,
+                  "the holder answers with status " + std::to_string(answer.status));
     if (offset_ < file_bytes_) return fail(Code::unavailable, "the holder has sent less than the rest of the file");
     return {};
   }
@@ -96,7 +98,7 @@ void LinkDownloads::start(DownloadNumber number, const FileLink& link, std::uint
   }
   (void)strands_.post({"link " + std::to_string(number), "links"}, [this, number, download = std::move(download)] {
     auto result = download->is_stopped() ? fail(Code::unavailable, "the download was cancelled")
-                                         : download->run(callbacks_, networks_.get());
+                                         : download->run(callbacks_, networks_.get(), connect_timeout_ms_);
     {
       const std::lock_guard lock(mutex_);
       downloads_.erase(number);

@@ -28,12 +28,13 @@ class LinkDownloads {
   // Called by threads of the downloads; must not block.
   struct Callbacks {
     std::function<void(DownloadNumber, std::uint64_t offset, std::string bytes)> on_piece;
-    // The holder has sent the rest of the file, or an error: the last incomplete piece was dropped.
+    // The holder has sent the rest of the file, or an error: the last incomplete piece was dropped. Error not_found:
+    // the link is not valid, although the holder was reached.
     std::function<void(DownloadNumber, Result<void>)> on_end;
   };
   // networks: those of addresses that may be connected to; null permits any address.
-  LinkDownloads(Callbacks callbacks, std::shared_ptr<const Networks> networks)
-      : callbacks_(std::move(callbacks)), networks_(std::move(networks)) {}
+  LinkDownloads(Callbacks callbacks, std::shared_ptr<const Networks> networks, std::uint32_t connect_timeout_ms)
+      : callbacks_(std::move(callbacks)), networks_(std::move(networks)), connect_timeout_ms_(connect_timeout_ms) {}
   ~LinkDownloads() { stop(); }
   LinkDownloads(const LinkDownloads&) = delete;
   LinkDownloads& operator=(const LinkDownloads&) = delete;
@@ -51,6 +52,7 @@ class LinkDownloads {
 
   const Callbacks callbacks_;
   const std::shared_ptr<const Networks> networks_;
+  const std::uint32_t connect_timeout_ms_;
   std::mutex mutex_;
   std::map<DownloadNumber, std::shared_ptr<Download>> downloads_;  // guarded by mutex_
   StrandPool strands_;

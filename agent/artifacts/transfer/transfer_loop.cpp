@@ -99,7 +99,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
       sender_(settings_.rate,
               {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request, false); },
                .publish = [this](const TransferSender::Piece& piece) { publish_piece(piece); }}),
-      receiver_(make_receiver_callbacks(), settings_.max_file_pieces),
+      receiver_(make_receiver_callbacks(), settings_.max_file_pieces, settings_.link_times),
       downloads_({.on_piece =
                       [this](LinkDownloads::DownloadNumber number, std::uint64_t offset, std::string bytes) {
                         post(DownloadedPiece{number, offset, std::move(bytes)});
@@ -108,7 +108,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
                       [this](LinkDownloads::DownloadNumber number, Result<void> result) {
                         post(DownloadEnd{number, std::move(result)});
                       }},
-                 settings_.link_networks) {
+                 settings_.link_networks, settings_.link_times.connect_ms) {
   for (const Id context : settings_.contexts) {
     databases_[context] = store_.database_number(context);
     for (const char* direction : {"sent", "received", "sent_https", "received_https"})
@@ -167,7 +167,7 @@ TransferReceiver::Callbacks TransferLoop::make_receiver_callbacks() {
           [this](Id context, FetchStatus status) {
             metrics_->add(Metric::transfers, {context, to_word(status)});
           }};
-  add_link_callbacks(callbacks);
+  if (!settings_.link_networks || !settings_.link_networks->is_empty()) add_link_callbacks(callbacks);
   return callbacks;
 }
 
@@ -214,6 +214,7 @@ std::uint64_t TransferLoop::run_once() {
   const std::uint64_t now_ms = clock_.boot_ms();
   has_missing_threads_ = has_missing_threads_ && !strands_.start_missing_threads();
   std::uint64_t next_ms = std::min(receiver_.run(now_ms), sender_.run(now_ms));
+  if (settings_.links) next_ms = std::min(next_ms, settings_.links->close_expired());
   if (has_missing_threads_) next_ms = std::min(next_ms, kMissingThreadsPauseMs);
   return next_ms;
 }

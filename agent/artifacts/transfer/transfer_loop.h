@@ -48,8 +48,9 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     // text. After an error nothing is sent. Called for each requested piece, by the thread of the loop. May be null.
     std::function<Result<std::string>(Id context, const std::string& job_key, const FileContent&)> find_folder = {};
     std::shared_ptr<HeldFileLinks> links = nullptr;  // of the HTTPS listener of this process; null: it has none
-    // Networks in which files are downloaded over HTTPS; null permits any address.
+    // Networks in which files are downloaded over HTTPS; null permits any address. No link is requested if it is empty.
     std::shared_ptr<const Networks> link_networks = nullptr;
+    LinkTimes link_times = {};
   };
   // The store must outlive the loop.
   TransferLoop(Store&, Settings, const Clock&, std::shared_ptr<Metrics> metrics = no_metrics());

@@ -89,21 +89,40 @@ bool TransferReceiver::is_link_paused(const Transfer& transfer, std::uint64_t no
 
 void TransferReceiver::request_link(Transfer& transfer, std::uint64_t now_ms) {
   transfer.link_state = LinkState::requested;
-  transfer.link_deadline_ms = now_ms + kLinkReplyMs;
+  transfer.link_deadline_ms = now_ms + link_times_.reply_ms;
   transfer.link_offset = transfer.pieces.next_request();
   ++transfer.link_count;
   callbacks_.request_link(transfer.artifact, transfer.id);
 }
 
-void TransferReceiver::on_link(Transfer& transfer, const std::optional<FileLink>& link) {
+void TransferReceiver::on_link(Transfer& transfer, const std::optional<FileLink>& link, std::uint64_t now_ms) {
   if (transfer.link_state != LinkState::requested) return;
   const std::uint64_t offset = transfer.pieces.next_request();
   transfer.link_state = LinkState::none;
   if (!link || transfer.pieces.is_requested()) return;
   transfer.link_state = LinkState::connecting;
+  transfer.link_deadline_ms = now_ms + link_times_.first_piece_ms;
   transfer.download = ++last_download_;
   transfer.has_downloaded = false;
   callbacks_.start_download(transfer.download, *link, transfer.artifact.content.bytes, offset);
+}
+
+// A download can end late, or never begin: the server may send anything, and the process may have no thread for it.
+void TransferReceiver::end_late_link(Transfer& transfer, std::uint64_t now_ms) {
+  const bool is_connecting = transfer.link_state == LinkState::connecting;
+  if ((!is_connecting && transfer.link_state != LinkState::requested) || now_ms < transfer.link_deadline_ms) return;
+  transfer.link_state = LinkState::none;  // without a reply: a holder of an earlier version, or a lost message
+  if (!is_connecting) return;
+  callbacks_.cancel_download(std::exchange(transfer.download, 0));
+  pause_links(
+      transfer,
+      {Code::unavailable, "it has sent nothing for " + std::to_string(link_times_.first_piece_ms / 1000) + " s"},
+      now_ms);
+}
+
+void TransferReceiver::pause_links(const Transfer& transfer, const Error& error, std::uint64_t now_ms) {
+  link_pauses_[{transfer.artifact.context, to_string(transfer.artifact.holder)}] = now_ms + kLinkPauseMs;
+  callbacks_.on_link_failed(transfer.artifact, error);
 }
 
 TransferReceiver::Transfer* TransferReceiver::find_download(DownloadNumber download) {
@@ -136,14 +155,14 @@ void TransferReceiver::on_download_end(DownloadNumber download, const Result<voi
   transfer->link_state = LinkState::none;
   transfer->pieces.end_stream(now_ms);
   if (result) return;
-  // A connection that has broken is opened again with another link. Otherwise the holder is not reached over HTTPS.
+  // A connection that has broken is opened again with another link.
   if (transfer->has_downloaded && transfer->link_count < kMaxLinksOfFile) {
     transfer->link_state = LinkState::wanted;
     return;
   }
-  if (transfer->has_downloaded) return;
-  link_pauses_[{transfer->artifact.context, to_string(transfer->artifact.holder)}] = now_ms + kLinkPauseMs;
-  callbacks_.on_link_failed(transfer->artifact, result.error());
+  // A holder that refuses one link (it was used before, or many files are sent) can be reached for other files.
+  const bool is_refused = result.error().code == Code::not_found;
+  if (!transfer->has_downloaded && !is_refused) pause_links(*transfer, result.error(), now_ms);
 }
 
 void TransferReceiver::end(FetchNumber number, FetchEnd fetch_end) {
@@ -164,14 +183,13 @@ std::string TransferReceiver::describe_silence(const Transfer& transfer) const {
 }
 
 bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
+  end_late_link(transfer, now_ms);
   if (!callbacks_.is_subscribed(transfer.artifact.context)) return true;
   // A new transfer waits until the others, which had larger shares, have fewer pieces in use.
   std::size_t pieces_of_others = 0;
   for (const auto& [number, other] : active_)
     if (number != transfer.number) pieces_of_others += other.pieces.pieces_in_use();
   if (transfer.link_state == LinkState::wanted) request_link(transfer, now_ms);
-  if (transfer.link_state == LinkState::requested && now_ms >= transfer.link_deadline_ms)
-    transfer.link_state = LinkState::none;  // a holder of an earlier version, or a lost message
   // While a download begins, the transfer continues, but does not receive much of the file through Redis.
   std::size_t share =
       std::min(std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1), max_file_pieces_);
@@ -212,7 +230,8 @@ std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
                                  : FetchEnd{FetchStatus::away, describe_silence(transfer)});
     } else if (send_requests(transfer, now_ms)) {
       next_ms = std::min(next_ms, transfer.pieces.next_timeout_ms());
-      if (transfer.link_state == LinkState::requested) next_ms = std::min(next_ms, transfer.link_deadline_ms);
+      if (transfer.link_state == LinkState::requested || transfer.link_state == LinkState::connecting)
+        next_ms = std::min(next_ms, transfer.link_deadline_ms);
     }
   }
   // A job does not occupy a slot without receiving bytes.
@@ -236,7 +255,7 @@ void TransferReceiver::on_reply(std::string_view message, std::uint64_t now_ms) 
   if (reply->is_missing) {
     return end(transfer.number, {FetchStatus::lost, describe(transfer.artifact.holder) + " does not have it any more"});
   }
-  if (reply->is_link) return on_link(transfer, reply->link);
+  if (reply->is_link) return on_link(transfer, reply->link, now_ms);
   if (!transfer.pieces.add_piece(reply->offset, std::string(reply->bytes), now_ms)) return;
   callbacks_.count_bytes(transfer.artifact.context, reply->bytes.size());
   write_pieces(transfer);

@@ -56,7 +56,6 @@ class TransferReceiver {
   static constexpr std::size_t kMaxTransfers = 4;  // at the same time
   static constexpr std::uint64_t kSilenceMs = 15000;
   static constexpr std::uint64_t kMinLinkBytes = 1U << 20;
-  static constexpr std::uint64_t kLinkReplyMs = 1000;   // time for the reply to the request for a link
   static constexpr std::uint64_t kLinkPauseMs = 60000;  // a holder that was not reached over HTTPS gets no request
   static constexpr std::uint64_t kMaxPiecesBeforeDownload = 8;  // received while the link is requested and connected
   static constexpr std::uint32_t kMaxLinksOfFile = 3;           // a download that has ended early is continued
@@ -82,14 +81,16 @@ class TransferReceiver {
         start_download = nullptr;
     std::function<void(DownloadNumber)> resume_download = nullptr;  // a piece was written or dropped
     std::function<void(DownloadNumber)> cancel_download = nullptr;
-    // Reports that the holder was not reached over HTTPS, so that no link is requested from it for kLinkPauseMs.
+    // Reports that the holder was not reached over HTTPS, or has sent nothing, so that no link is requested from it for
+    // kLinkPauseMs.
     std::function<void(const RemoteArtifact&, const Error&)> on_link_failed = [](const RemoteArtifact&, const Error&) {
     };
     std::function<void(Id context, std::uint64_t bytes)> count_downloaded_bytes = [](Id, std::uint64_t) {};
   };
   // max_file_pieces: maximum number of pieces of a file that are requested and not yet written.
-  explicit TransferReceiver(Callbacks callbacks, std::size_t max_file_pieces = IncomingTransfer::kMaxPieces)
-      : callbacks_(std::move(callbacks)), max_file_pieces_(max_file_pieces) {}
+  explicit TransferReceiver(Callbacks callbacks, std::size_t max_file_pieces = IncomingTransfer::kMaxPieces,
+                            LinkTimes link_times = {})
+      : callbacks_(std::move(callbacks)), max_file_pieces_(max_file_pieces), link_times_(link_times) {}
 
   void fetch(FetchNumber, RemoteArtifact, std::shared_ptr<FileTarget>, ArtifactSource::OnEnd, std::uint64_t now_ms);
   void cancel(FetchNumber);
@@ -114,7 +115,7 @@ class TransferReceiver {
     std::shared_ptr<ReceivedFile> file;
     bool is_second_attempt = false;
     LinkState link_state = LinkState::none;
-    std::uint64_t link_deadline_ms = 0;  // of the reply to the request for a link
+    std::uint64_t link_deadline_ms = 0;  // of the states requested and connecting
     std::uint64_t link_offset = 0;       // of the next piece when the link was requested
     std::uint32_t link_count = 0;        // links that were requested
     DownloadNumber download = 0;         // 0: none
@@ -125,7 +126,9 @@ class TransferReceiver {
   bool send_requests(Transfer&, std::uint64_t now_ms);
   void write_pieces(Transfer&);
   void request_link(Transfer&, std::uint64_t now_ms);
-  void on_link(Transfer&, const std::optional<FileLink>&);
+  void on_link(Transfer&, const std::optional<FileLink>&, std::uint64_t now_ms);
+  void end_late_link(Transfer&, std::uint64_t now_ms);                    // continues without a link after its deadline
+  void pause_links(const Transfer&, const Error&, std::uint64_t now_ms);  // of the holder of the transfer
   // Returns the transfer with this download, or null.
   Transfer* find_download(DownloadNumber);
   bool is_link_paused(const Transfer&, std::uint64_t now_ms);
@@ -134,6 +137,7 @@ class TransferReceiver {
 
   Callbacks callbacks_;
   const std::size_t max_file_pieces_;
+  const LinkTimes link_times_;
   std::map<FetchNumber, Transfer> active_;
   std::deque<Transfer> waiting_;
   DownloadNumber last_download_ = 0;

@@ -95,6 +95,19 @@ TEST_F(HeldFileLinksTest, ContextCannotUseUpTheLinksOfOthers) {
   EXPECT_TRUE(links_.create(1, open_file(), {"", 5}));
 }
 
+TEST_F(HeldFileLinksTest, FilesOfExpiredLinksAreClosed) {
+  set_server();
+  Fd file = open_file();
+  const int number = file.get();
+  ASSERT_TRUE(links_.create(1, std::move(file), {"", 5}));
+  clock_.advance(HeldFileLinks::kLifetimeMs - 1);
+  EXPECT_EQ(links_.close_expired(), 1U);
+  EXPECT_GE(::fcntl(number, F_GETFD), 0);
+  clock_.advance(1);
+  EXPECT_EQ(links_.close_expired(), HeldFileLinks::kLifetimeMs);
+  EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+}
+
 // The test takes the part of the holder, of the disk and of the downloads.
 class LinkReceiverTest : public ::testing::Test {
  protected:
@@ -234,8 +247,8 @@ TEST_F(LinkReceiverTest, SmallFileAndHolderWithoutAListenerUseRedis) {
       receiver_.on_reply(encode_link(link_requests_.back(), std::nullopt), now_ms_);
       receiver_.run(now_ms_);
     } else {
-      EXPECT_LE(receiver_.run(now_ms_), TransferReceiver::kLinkReplyMs);
-      receiver_.run(now_ms_ += TransferReceiver::kLinkReplyMs);
+      EXPECT_LE(receiver_.run(now_ms_), LinkTimes().reply_ms);
+      receiver_.run(now_ms_ += LinkTimes().reply_ms);
     }
     EXPECT_GT(requests_.size(), 1U) << "several pieces at a time";
     serve_all();
@@ -272,6 +285,38 @@ TEST_F(LinkReceiverTest, BrokenDownloadIsContinuedWithoutLoss) {
   now_ms_ += TransferReceiver::kLinkPauseMs;
   fetch(3);
   EXPECT_EQ(link_requests_.size(), 3U);
+}
+
+// The server sends something else, or this process has no thread for the download.
+TEST_F(LinkReceiverTest, DownloadWithoutAPieceIsGivenUp) {
+  fetch();
+  reply_link();
+  serve_all();
+  ASSERT_TRUE(ends_.empty()) << "only a few pieces are requested while the download begins";
+  now_ms_ += LinkTimes().first_piece_ms;
+  receiver_.run(now_ms_);
+  EXPECT_EQ(cancelled_, std::vector<TransferReceiver::DownloadNumber>{downloads_[0].number});
+  EXPECT_EQ(link_errors_.size(), 1U);
+  serve_all();
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_EQ(ends_[0].status, FetchStatus::received) << ends_[0].reason;
+  std::filesystem::remove(folder_ / "file");
+  fetch(2);
+  EXPECT_EQ(link_requests_.size(), 1U) << "the holder is not tried for a time";
+}
+
+TEST_F(LinkReceiverTest, RefusedLinkDoesNotStopOthers) {
+  fetch();
+  reply_link();
+  end_download(fail(Code::not_found, "the holder answers with status 404"));
+  EXPECT_TRUE(link_errors_.empty());
+  EXPECT_EQ(link_requests_.size(), 1U) << "this file is received through Redis";
+  serve_all();
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_EQ(ends_[0].status, FetchStatus::received) << ends_[0].reason;
+  std::filesystem::remove(folder_ / "file");
+  fetch(2);
+  EXPECT_EQ(link_requests_.size(), 2U);
 }
 
 TEST_F(LinkReceiverTest, WrongBytesOfADownloadAreRequestedThroughRedis) {
