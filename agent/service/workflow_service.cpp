@@ -919,15 +919,19 @@ ListInstances parse_list_instances(const RequestParams& params) {
 Result<json> list_instances(const RequestContext& caller, const WorkflowStores& stores, const ListInstances& request) {
   MJ_TRY(match, open_deployment(caller, stores, request.workflow, Action::read));
   MJ_CHECK(check_length("after", request.after, 4096));
+  std::optional<InstanceId> cursor;
+  if (!request.after.empty()) cursor = parse_store_name(request.after);
+  if (cursor &&
+      (store_name(*cursor) != request.after || (!match.workflow.empty() && cursor->workflow != match.workflow)))
+    return fail(Code::invalid, "after: not a cursor of " + request.workflow);
   std::optional<InstanceStatus> status;
   for (const InstanceStatus each :
        {InstanceStatus::running, InstanceStatus::waiting, InstanceStatus::completed, InstanceStatus::failed})
     if (request.status == to_string(each)) status = each;
   for (int attempts_left = kMaxCommitAttempts;; --attempts_left) {
     MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
-    std::optional<InstanceId> after;
-    if (!match.workflow.empty()) after = InstanceId{match.workflow, ""};
-    if (!request.after.empty()) after = parse_store_name(request.after);
+    std::optional<InstanceId> after = cursor;
+    if (!after && !match.workflow.empty()) after = InstanceId{match.workflow, ""};
     json rows = json::array();
     const auto add = [&](const InstanceState& instance) {
       if (!match.workflow.empty() && instance.id.workflow > match.workflow) return false;

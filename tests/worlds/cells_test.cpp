@@ -213,6 +213,12 @@ TEST_F(DeploymentCells, ListIsReadPageByPage) {
   EXPECT_EQ(keys, expected);
   request = {"acme/order@1", "failed", 100};
   EXPECT_EQ(service::list_instances(stage.by, stage.stores(), request)->size(), 0U);
+  for (const char* cursor : {"acme/ledger@1 07", "acme/order@1 0g", "acme/order@1", "acme/order@1 0A"}) {
+    const auto rows = service::list_instances(stage.by, stage.stores(), {"acme/order@1", "", 100, cursor});
+    ASSERT_FALSE(rows) << cursor;
+    EXPECT_EQ(rows.error().code, Code::invalid) << cursor;
+    EXPECT_THAT(rows.error().message, testing::StartsWith("after: "));
+  }
 }
 
 // A deployment whose latest snapshot has the form of earlier versions.

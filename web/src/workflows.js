@@ -49,7 +49,10 @@ export function Workflows({context, rights, keyboard_actions}) {
 export function InstanceList({name, query, context, keyboard_actions}) {
   useTitle(name);
   const status = STATUSES.some(([entry]) => entry === query.status) ? query.status : '';
-  const [limit, set_limit] = useState(INITIAL_LIMIT), [after, set_after] = useState('');
+  const [limit, set_limit] = useState(INITIAL_LIMIT), [page, set_page] = useState({});
+  // A cursor is valid for the list in which it was received.
+  const after = page.name === name && page.status === status ? page.after : '';
+  const set_after = (cursor) => set_page({name, status, after: cursor});
   const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {}), ...(after ? {after} : {})}, [usePollCounter()]);
   const key_filter = (query.find ?? '').toLowerCase();
   const rows = (value ?? []).filter((entry) => to_text(entry.key).toLowerCase().includes(key_filter));
