@@ -200,6 +200,13 @@ Result<CellNode> decode_node(const std::string& workflow, const CellRange& range
   return node;
 }
 
+// Returns the approximate size of a node in memory.
+std::size_t estimate_memory(const CellNode& node) {
+  std::size_t bytes = 200;
+  for (const CellRange& page : node.pages) bytes += sizeof(CellRange) + 80 + page.last_key.size();
+  return bytes;
+}
+
 // Returns the range that contains the key or, if there is none, end().
 std::vector<CellRange>::const_iterator find_range(const std::vector<CellRange>& ranges, std::string_view key) {
   return std::lower_bound(ranges.begin(), ranges.end(), key,
@@ -415,7 +422,7 @@ Result<std::vector<std::string>> CellReader::read_checked(const std::vector<cons
 }
 
 Result<void> CellReader::load_nodes(const std::string& workflow, const std::vector<const CellRange*>& nodes) {
-  if (nodes_.size() > kMaxCachedNodes) nodes_.clear();
+  if (cached_bytes_ > kMaxCachedBytes) nodes_.clear(), cached_bytes_ = 0;
   std::vector<const CellRange*> missing;
   for (const CellRange* node : nodes)
     if (!nodes_.contains(node->hash)) missing.push_back(node);
@@ -430,7 +437,9 @@ Result<void> CellReader::load_nodes(const std::string& workflow, const std::vect
     MJ_TRY(blobs, read_checked(pointers));
     for (std::size_t i = 0; i < batch.size(); ++i) {
       MJ_TRY(decoded, decode_node(workflow, batch[i], blobs[i]));
-      nodes_[batch[i].hash] = std::make_shared<const CellNode>(std::move(decoded));
+      const std::size_t bytes = estimate_memory(decoded);
+      if (nodes_.emplace(batch[i].hash, std::make_shared<const CellNode>(std::move(decoded))).second)
+        cached_bytes_ += bytes;
     }
   }
   return {};
@@ -440,6 +449,20 @@ Result<std::shared_ptr<const CellNode>> CellReader::node(const std::string& work
   if (const auto found = nodes_.find(range.hash); found != nodes_.end()) return found->second;
   MJ_CHECK(load_nodes(workflow, {&range}));
   return nodes_.at(range.hash);
+}
+
+void CellReader::drop_replaced_nodes(const CellIndex& index) {
+  std::size_t count = 0;
+  for (const auto& [workflow, cells] : index.workflows()) count += cells.nodes.size();
+  if (nodes_.size() <= count) return;
+  std::set<std::string_view> hashes;
+  for (const auto& [workflow, cells] : index.workflows())
+    for (const CellRange& node : cells.nodes) hashes.insert(node.hash);
+  std::erase_if(nodes_, [&](const auto& row) {
+    if (hashes.contains(row.first)) return false;
+    cached_bytes_ -= estimate_memory(*row.second);
+    return true;
+  });
 }
 
 Result<std::vector<std::vector<CellRow>>> CellReader::pages(const std::string& workflow,
@@ -501,6 +524,7 @@ std::uint64_t CellIndex::bytes() const {
 }
 
 Result<std::vector<CellRow>> CellIndex::find(CellReader& reader, const std::set<InstanceId>& ids) const {
+  reader.drop_replaced_nodes(*this);
   std::vector<CellRow> out;
   for (const auto& [workflow, cells] : workflows_) {
     std::vector<const CellRange*> nodes;
@@ -572,6 +596,7 @@ Result<std::set<std::string>> CellIndex::list_blobs(CellReader& reader) const {
 }
 
 Result<CellIndex::Update> CellIndex::update(CellReader& reader, CellChanges changes) const {
+  reader.drop_replaced_nodes(*this);
   Update out;
   out.index = *this;
   for (auto begin = changes.begin(); begin != changes.end();) {

@@ -64,10 +64,14 @@ struct WorkflowCells {
 // Returns the blobs in the order of their hashes. Error not_found: one of them does not exist.
 using BlobsReader = std::function<Result<std::vector<std::string>>(const std::vector<std::string>& hashes)>;
 
-// Reads the blobs of an index, and caches decoded nodes, at most kMaxCachedNodes. Not thread-safe.
+class CellIndex;
+
+// Reads the blobs of an index and of its later versions, and caches decoded nodes. Nodes that a later version does not
+// have are removed. Not thread-safe.
 class CellReader {
  public:
-  static constexpr std::size_t kMaxCachedNodes = 4096;
+  // Nodes of about a million cells. One call of load_nodes() may exceed it until the next call.
+  static constexpr std::size_t kMaxCachedBytes = 16U << 20;
   explicit CellReader(BlobsReader read = nullptr) : read_(std::move(read)) {}
 
   // Reads nodes that are not cached, in batches.
@@ -76,12 +80,16 @@ class CellReader {
   // Returns the cells of pages, in their order. REQUIRES: few pages, since all of them are in memory.
   Result<std::vector<std::vector<CellRow>>> pages(const std::string& workflow,
                                                   const std::vector<const CellRange*>& pages);
+  // Removes cached nodes that the index does not have, if there are any. Called by the functions of CellIndex.
+  void drop_replaced_nodes(const CellIndex&);
+  std::size_t cached_nodes() const { return nodes_.size(); }
 
  private:
   // Reads blobs and checks their hashes.
   Result<std::vector<std::string>> read_checked(const std::vector<const CellRange*>& ranges);
   BlobsReader read_;
   std::map<std::string, std::shared_ptr<const CellNode>> nodes_;
+  std::size_t cached_bytes_ = 0;  // approximate size of nodes_ in memory
 };
 
 using CellChanges = std::map<InstanceId, std::optional<CellRow>>;  // no value: the cell was deleted

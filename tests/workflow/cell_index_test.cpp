@@ -123,6 +123,19 @@ TEST_F(WorkflowCellIndex, OneChangeWritesOnePageAndOneNode) {
   EXPECT_EQ(found->front().id.key, cbor(776));
 }
 
+TEST_F(WorkflowCellIndex, ReaderDropsReplacedNodes) {
+  std::map<InstanceId, std::optional<InstanceState>> cells;
+  for (int i = 0; i < 2000; ++i) cells[{"m/w@1", cbor(i)}] = make_cell("m/w@1", cbor(i), 1);
+  change(cells);
+  CellReader kept(reader());
+  for (int i = 0; i < 40; ++i) {
+    const InstanceId id{"m/w@1", cbor(i)};
+    change({{id, make_cell("m/w@1", cbor(i), i + 2)}});
+    EXPECT_EQ(index_.find(kept, {id})->size(), 1U);
+  }
+  EXPECT_LE(kept.cached_nodes(), index_.workflows().at("m/w@1").nodes.size() + 1);
+}
+
 TEST_F(WorkflowCellIndex, PagesAreBounded) {
   std::map<InstanceId, std::optional<InstanceState>> cells;
   for (int i = 0; i < 200; ++i) {

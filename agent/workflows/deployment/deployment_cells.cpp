@@ -9,8 +9,10 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxSnapshotCellsBatch = 512;  // cells that are read in one batch for a snapshot
-// Facts of an instance since the snapshot, up to which the instance can be forgotten. They are read one by one.
+// Facts of an instance since the snapshot, up to which the instance can be forgotten.
 constexpr std::size_t kMaxReplayedFacts = 64;
+// Facts are read together if at most this number of facts is between two of them.
+constexpr std::uint64_t kMaxSkippedFacts = 50;
 
 constexpr std::size_t kMaxAbsentCells = 4096;
 constexpr int kMaxReadAttempts = 3;
@@ -121,6 +123,37 @@ tl::unexpected<Error> LoadedDeployment::page_error(Error error) {
   return fail(Code::conflict, name_ + ": the snapshot " + latest_snapshot_ + ": " + error.message);
 }
 
+namespace {
+
+using HeightReceivers = std::map<std::uint64_t, std::vector<InstanceId>>;
+
+// Calls visit() for each fact of these heights, in their order. Facts that are close to each other are read together.
+Result<void> visit_facts(
+    WorkflowStore& store, Id context, const std::string& deployment, const HeightReceivers& heights,
+    const std::function<Result<void>(const WorkflowFact&, const std::vector<InstanceId>&)>& visit) {
+  for (auto next = heights.begin(); next != heights.end();) {
+    const std::uint64_t first = next->first;
+    std::uint64_t last = first;
+    for (auto row = next;
+         row != heights.end() && row->first <= last + 1 + kMaxSkippedFacts && row->first < first + kMaxFactsBatch;
+         ++row)
+      last = row->first;
+    MJ_TRY(read, store.read(context, deployment, first - 1, static_cast<std::uint32_t>(last - first + 1)));
+    if (read.facts.empty())
+      return fail(Code::invalid, deployment + ": the fact at height " + std::to_string(first) + " is missing");
+    for (std::uint64_t height = first; height < first + read.facts.size() && next != heights.end(); ++height) {
+      if (next->first != height) continue;
+      auto fact = decode_workflow_fact(read.facts[height - first]);
+      if (!fact) return fail(fact.error(), deployment + ": height " + std::to_string(height));
+      MJ_CHECK(visit(*fact, next->second));
+      ++next;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<FoundCells> read_cells(WorkflowStore& store, Id context, const std::string& deployment, CellReader& reader,
                               const CellQuery& query) {
   std::set<InstanceId> ids;
@@ -134,16 +167,15 @@ Result<FoundCells> read_cells(WorkflowStore& store, Id context, const std::strin
     MJ_TRY(instance, decode_instance(row));
     found[row.id] = std::move(instance);
   }
-  for (const auto& [id, heights] : query.cells) {
-    std::optional<InstanceState>& instance = found[id];
-    const auto apply = [&, &cell = id](const WorkflowFact& fact) -> Result<bool> {
-      if (const auto problem = fold(instance, cell, fact))
-        return fail(Code::invalid, deployment + ": " + problem->text);
-      return false;
-    };
-    for (const std::uint64_t height : heights)
-      MJ_CHECK(for_each_fact(store, context, deployment, height - 1, apply, 1));
-  }
+  HeightReceivers receivers;
+  for (const auto& [id, heights] : query.cells)
+    for (const std::uint64_t height : heights) receivers[height].push_back(id);
+  const auto apply = [&](const WorkflowFact& fact, const std::vector<InstanceId>& cells) -> Result<void> {
+    for (const InstanceId& id : cells)
+      if (const auto problem = fold(found[id], id, fact)) return fail(Code::invalid, deployment + ": " + problem->text);
+    return {};
+  };
+  MJ_CHECK(visit_facts(store, context, deployment, receivers, apply));
   return found;
 }
 
