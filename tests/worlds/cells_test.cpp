@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "base/sha256.h"
 #include "text/cbor.h"
@@ -260,6 +262,106 @@ TEST_F(DeploymentCells, SnapshotOfAnEarlierVersionIsCarriedOver) {
   EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
   const std::size_t blobs = stage.deployments->blobs(1, WorldStage::kShop)->size();
   EXPECT_EQ(blobs, read_snapshot(after.snapshot, read)->pages.size() + 1 + 3) << "the old pages were collected";
+}
+
+// Events without known receivers, as another client posts them.
+void post_orders(WorldStage& stage, int count) {
+  for (int id = 1; id <= count; ++id) {
+    const Fields fields{
+        {"schema", "acme/Placed@1"}, {"value", json{{"id", id}, {"how", "keep"}}.dump()}, {"source", "actor:1"}};
+    ASSERT_TRUE(stage.deployments->post(1, WorldStage::kShop, "event", fields));
+  }
+}
+
+TEST_F(DeploymentCells, EventStaysWhileItsCellCannotBeRead) {
+  WorldStage stage({.snapshot_every = 20});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  stage.replace(0);
+  stage.coordinate(0);
+  post_orders(stage, 30);
+  // The first read of a node is lost, and then the first read of a page.
+  int reads = 0;
+  stage.server.set_faults([&](const ServerCall& call) {
+    if (call.name == "HMGET") ++reads;
+    return call.name == "HMGET" && (reads == 1 || reads == 3) ? Fault::before : Fault::none;
+  });
+  for (int i = 0; i < 5; ++i) stage.coordinate(0);
+  EXPECT_GT(reads, 3);
+  stage.server.set_faults(nullptr);
+  ASSERT_TRUE(stage.play());
+  for (int id = 1; id <= 30; ++id) EXPECT_EQ(stage.show(id).at("steps"), 2) << id;
+  EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
+}
+
+TEST_F(DeploymentCells, EventStaysWhileItsPageIsLost) {
+  WorldStage stage({.snapshot_every = 20});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  const DeploymentReadResult head = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
+  const auto read = [&](const std::string& hash) { return stage.deployments->blob(1, WorldStage::kShop, hash); };
+  const ParsedSnapshot snapshot = read_snapshot(head.snapshot, read).value();
+  for (const std::string& page : snapshot.pages)
+    stage.server.run_command(1, {"HDEL", "mj:deployment-blobs:acme/shop@1", page});
+  stage.replace(0);
+  post_orders(stage, 30);
+  ASSERT_TRUE(stage.play());
+  for (int id = 1; id <= 30; ++id) EXPECT_EQ(stage.show(id).at("steps"), 2) << id;
+  EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
+}
+
+TEST_F(DeploymentCells, ExceptionInABackgroundReadIsRepeated) {
+  WorldStage stage({.snapshot_every = 20});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  stage.reads_cells_in_background = true;
+  stage.replace(0);
+  stage.coordinate(0);
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, "keep");
+  bool was_thrown = false;
+  stage.server.set_faults([&](const ServerCall& call) {
+    if (call.name == "HMGET" && !std::exchange(was_thrown, true)) throw std::bad_alloc();
+    return Fault::none;
+  });
+  ASSERT_TRUE(stage.play());
+  EXPECT_TRUE(was_thrown);
+  for (int id = 1; id <= 30; ++id) EXPECT_EQ(stage.show(id).at("steps"), 2) << id;
+}
+
+// Without a snapshot another load cannot help, so the error is not a conflict, which is repeated without a pause.
+TEST_F(DeploymentCells, LostFactIsNoConflictWithoutASnapshot) {
+  WorldStage stage({.snapshot_every = 1'000'000});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 10; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  LoadedDeployment deployment = load(stage, 1);
+  ASSERT_LE(deployment.state().instances.size(), 1U);
+  stage.server.run_command(1, {"DEL", "mj:deployment:acme/shop@1"});
+  const auto found = deployment.load_all_cells();
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, Code::invalid) << found.error().message;
+  EXPECT_TRUE(deployment.has_load_error());
+}
+
+TEST_F(DeploymentCells, RefusedSnapshotDoublesTheInterval) {
+  WorldStage stage({.snapshot_every = 1'000'000});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 10; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  LoadedDeployment deployment = load(stage, 1);
+  const Sample sample{1000, std::string(32, 'x')};
+  deployment.set_max_snapshot_bytes(1);
+  for (const std::uint64_t factor : {2U, 4U}) {
+    EXPECT_EQ(deployment.decide({sample, TakeSnapshot{}}).error().code, Code::too_large);
+    deployment.skip_snapshot();
+    EXPECT_EQ(deployment.snapshot_interval_factor(), factor);
+  }
+  deployment.set_max_snapshot_bytes(kMaxSnapshotBytes);
+  ASSERT_TRUE(deployment.decide({sample, TakeSnapshot{}}));
+  EXPECT_EQ(deployment.snapshot_interval_factor(), 1U);
 }
 
 // A page that is lost is noticed when one of its cells is needed; the journal then replaces the snapshot.

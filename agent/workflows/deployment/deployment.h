@@ -125,6 +125,8 @@ class LoadedDeployment {
   // Reads instances that are not in memory. They stay in memory until the next commit. Errors: unavailable; conflict (a
   // page of the snapshot is missing: load the deployment again, without this snapshot if it is still the latest).
   Result<void> load_cells(const std::set<InstanceId>&);
+  // Returns whether load_cells() has failed, so that the input of a failed decision must be decided again.
+  bool has_load_error() const { return has_load_error_; }
   // The parts of load_cells(), so that another thread can read: returns the query for those of the instances that are
   // not known; adds the result, unless the instance has been read or has changed since; returns whether an instance is
   // in memory, or was searched since the last commit and does not exist.
@@ -170,12 +172,15 @@ class LoadedDeployment {
   // Returns whether all instances are in memory until the next snapshot, since the latest snapshot has no index.
   bool needs_first_index() const { return keeps_all_cells_ && !has_skipped_snapshot_; }
   // Sets the maximum size of a snapshot. For a larger snapshot decide() fails with too_large; the caller then calls
-  // skip_snapshot(), which defers the next attempt by a full snapshot interval.
+  // skip_snapshot(), which defers the next attempt. The interval between attempts doubles with each refusal, since
+  // an attempt reads all changed instances.
   void set_max_snapshot_bytes(std::size_t bytes) { max_snapshot_bytes_ = bytes; }
   void skip_snapshot() {
     snapshot_height_ = state_.height;
     has_skipped_snapshot_ = true;
+    snapshot_interval_factor_ *= 2;
   }
+  std::uint64_t snapshot_interval_factor() const { return snapshot_interval_factor_; }
   // Deletes blobs that are neither the state of an instance nor part of the latest snapshot (docs/decisions/0020). Call
   // it after a commit, without decisions since then. A concurrent commit of another process is not an error: the next
   // collection deletes the blobs. needs_collection() returns true again after at least `min_bytes` bytes of
@@ -226,9 +231,10 @@ class LoadedDeployment {
   // Heights of the facts since the latest snapshot, by instance.
   std::map<InstanceId, std::vector<std::uint64_t>> dirty_cells_;
   std::set<InstanceId> absent_cells_;  // instances that were searched and do not exist
-  bool has_skipped_snapshot_ = false;
-  bool keeps_all_cells_ = false;          // cells_ is empty, and all instances are in memory
-  std::set<std::string> used_manifests_;  // manifests of instances that were in memory
+  bool has_skipped_snapshot_ = false, has_load_error_ = false;
+  std::uint64_t snapshot_interval_factor_ = 1;  // 2 to the number of refused snapshots since the latest one
+  bool keeps_all_cells_ = false;                // cells_ is empty, and all instances are in memory
+  std::set<std::string> used_manifests_;        // manifests of instances that were in memory
   // Pages and states of a snapshot without an index, and blobs of the snapshot before the new one, to be deleted after
   // the commit.
   std::set<std::string> snapshot_pages_, snapshot_states_, replaced_blobs_;

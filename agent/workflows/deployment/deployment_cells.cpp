@@ -118,7 +118,8 @@ void LoadedDeployment::forget_excess_cells() {
 }
 
 tl::unexpected<Error> LoadedDeployment::page_error(Error error) {
-  if (error.code == Code::unavailable) return tl::unexpected<Error>(std::move(error));
+  // Without a snapshot another load would have the same result, so the deployment must wait.
+  if (error.code == Code::unavailable || latest_snapshot_.empty()) return tl::unexpected<Error>(std::move(error));
   unreadable_snapshot_ = latest_snapshot_;
   return fail(Code::conflict, name_ + ": the snapshot " + latest_snapshot_ + ": " + error.message);
 }
@@ -208,6 +209,7 @@ Result<void> LoadedDeployment::load_cells(const std::set<InstanceId>& ids) {
   const CellQuery query = make_query(ids);
   if (query.cells.empty()) return {};
   auto found = read_cells(*store_, context_, name_, cell_reader_, query);
+  has_load_error_ = has_load_error_ || !found;
   if (!found) return page_error(std::move(found).error());
   add_cells(query, std::move(*found));
   return {};
@@ -352,6 +354,7 @@ void LoadedDeployment::start_index(BuiltSnapshot snapshot) {
   snapshot_height_ = state_.height;
   cells_ = std::make_shared<const CellIndex>(std::move(snapshot.update.index));
   keeps_all_cells_ = false;
+  snapshot_interval_factor_ = 1;
   dirty_cells_.clear();
   for (const auto& [id, instance] : state_.instances)
     if (can_forget(instance)) cache_.add(instance, false);

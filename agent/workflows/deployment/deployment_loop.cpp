@@ -47,8 +47,9 @@ constexpr std::uint64_t kMaxPublishMs = 16;
 constexpr int kMaxPasses = 10;                // commits of one turn; only one while another deployment waits
 constexpr std::uint32_t kMaxFlowsBatch = 50;  // flows of one name in one page of the search for a definition
 constexpr int kMaxFlowPages = 20;
-constexpr int kMaxDrainPasses = 1000;
-constexpr int kMinFullDrainPasses = 20, kMaxFullDrainPasses = 120;  // passes in which no entry is processed
+// Time after which a deployment stops waiting for the moment in which a snapshot can be taken, and the part of this
+// time in which no entry is processed.
+constexpr std::uint64_t kMaxDrainMs = 15'000, kMinFullDrainMs = 300, kMaxFullDrainMs = 3000;
 constexpr const char* kCancelEffectRef = "cancel";
 const std::string kIntentKeyPrefix = "intent ";
 // Name of the queue of a deployment's reads in the pool, after its name. Reads do not wait for queued steps.
@@ -311,7 +312,7 @@ Result<bool> DeploymentLoop::run_commit(Deployment& deployment) {
   MJ_TRY(steps, run_steps(deployment));
   MJ_CHECK(process_completions(deployment));
   MJ_TRY(has_snapshot, take_snapshot(loaded));
-  if (has_snapshot) deployment.drain_passes = 0;
+  if (has_snapshot) deployment.drain_start_ms = deployment.next_drain_height = 0;
   MJ_CHECK(loaded.commit(dependencies_.deployments, compute_due_ms(deployment)));
   if (loaded.needs_collection() || (has_snapshot && loaded.should_collect_after_snapshot()))
     MJ_CHECK(loaded.collect_garbage_blobs(dependencies_.deployments, limits_.min_collection_bytes));
@@ -333,17 +334,29 @@ std::uint64_t DeploymentLoop::compute_due_ms(const Deployment& deployment) {
 
 // Returns whether inbox entries must be held back. A snapshot requires that all inboxes of instances are empty and all
 // effects are published. If this state does not occur for a long time, instances with events in their inboxes get no
-// further events for a number of passes, and then no instance gets further events.
+// further events for a while, and then no instance gets further events. If this does not help, for example because of a
+// long step, the deployment tries it again after as many facts. While an instance waits after an error, no snapshot is
+// possible.
 bool DeploymentLoop::should_drain(Deployment& deployment) {
-  if (deployment.loaded.facts_since_snapshot() < 4 * limits_.snapshot_every ||
-      deployment.drain_passes >= kMaxDrainPasses)
-    return false;
-  ++deployment.drain_passes;
-  return true;
+  const std::uint64_t height = deployment.loaded.state().height;
+  const std::uint64_t interval = 4 * snapshot_interval(deployment.loaded);
+  if (deployment.loaded.facts_since_snapshot() < interval || height < deployment.next_drain_height) return false;
+  if (!deployment.backoff_ends.empty()) return deployment.drain_start_ms = 0, false;
+  const std::uint64_t now = dependencies_.clock.boot_ms();
+  if (deployment.drain_start_ms == 0) deployment.drain_start_ms = now;
+  if (now - deployment.drain_start_ms < kMaxDrainMs) return true;
+  deployment.drain_start_ms = 0;
+  deployment.next_drain_height = height + interval;
+  return false;
+}
+
+std::uint64_t DeploymentLoop::snapshot_interval(const LoadedDeployment& deployment) const {
+  return limits_.snapshot_every * deployment.snapshot_interval_factor();
 }
 
 Result<bool> DeploymentLoop::take_snapshot(LoadedDeployment& deployment) {
-  const bool is_due = deployment.facts_since_snapshot() >= limits_.snapshot_every || deployment.needs_first_index();
+  const bool is_due =
+      deployment.facts_since_snapshot() >= snapshot_interval(deployment) || deployment.needs_first_index();
   const DeploymentState& state = deployment.state();
   if (!is_due || !state.ready_instances.empty() || !deployment.index().unpublished_intents().empty()) return false;
   auto result = deployment.decide({sample(), TakeSnapshot{}});
@@ -376,6 +389,11 @@ std::optional<std::vector<std::string>> find_targets(const LoadedDeployment& dep
   const auto instance = deployment.state().intents.find(intent);
   if (instance == deployment.state().intents.end()) return std::vector<std::string>();
   return std::vector{store_name(instance->second)};
+}
+
+// Returns whether an input was not refused but could not be decided, so that it must stay in the inbox.
+bool must_retry(const LoadedDeployment& deployment, const Error& error) {
+  return error.code == Code::internal || deployment.has_load_error();
 }
 
 }  // namespace
@@ -417,9 +435,12 @@ void DeploymentLoop::submit_read(Deployment& deployment, CellQuery query) {
   read->query = std::move(query);
   deployment.cell_read = read;
   pool_.submit(find_owner(name), name + kReadQueueSuffix, [this, read, reader = deployment.cell_reader, name] {
-    {
+    // An exception would end the coordinator, as in execute_step().
+    try {
       const std::lock_guard lock(cell_store_mutex_);
       read->found = read_cells(*dependencies_.cell_store, context_, name, *reader, read->query);
+    } catch (const std::exception& error) {
+      read->found = fail(Code::unavailable, name + ": reading instances ended with an exception: " + error.what());
     }
     read->has_ended = true;
     return true;
@@ -443,8 +464,8 @@ Result<std::size_t> DeploymentLoop::process_inbox(Deployment& deployment) {
                                  [&](const InboxEntry& entry) { return find_targets(loaded, entry); }));
   std::function<bool(const std::string&)> is_blocked;
   const bool drains = should_drain(deployment);
-  if (drains && deployment.drain_passes > kMinFullDrainPasses && deployment.drain_passes <= kMaxFullDrainPasses)
-    return std::size_t{0};
+  const std::uint64_t drained_ms = drains ? dependencies_.clock.boot_ms() - deployment.drain_start_ms : 0;
+  if (drained_ms > kMinFullDrainMs && drained_ms <= kMaxFullDrainMs) return wait_for_a_step(deployment), std::size_t{0};
   MJ_CHECK(load_targets(deployment));
   if (drains || deployment.cell_read) {
     is_blocked = [&, is_reading = deployment.cell_read != nullptr](const std::string& instance_name) {
@@ -464,6 +485,7 @@ Result<std::size_t> DeploymentLoop::process_inbox(Deployment& deployment) {
     loaded.mark_processed(entry->id);
     ++count;
   }
+  if (drains && count == 0) wait_for_a_step(deployment);
   return count;
 }
 
@@ -495,7 +517,7 @@ Result<void> DeploymentLoop::decide_entry(LoadedDeployment& deployment, const In
   } else {
     result = fail(Code::invalid, "the inbox entry has an unknown kind");
   }
-  if (!result && result.error().code == Code::internal) return result;
+  if (!result && must_retry(deployment, result.error())) return result;
   if (!result)
     log(LogLevel::warn, "workflows", "context {}: {}: {} refused: {}", context_, deployment.name(),
         append_trace_id(label, get_text(entry.fields, "traceparent")), result.error().message);
@@ -532,7 +554,7 @@ Result<void> DeploymentLoop::decide_receipt(LoadedDeployment& deployment, Receip
   const std::string trace = pending == nullptr ? "" : find_trace(deployment, *pending);
   auto result = decide_traced(deployment, trace, {sample(), std::move(receipt)});
   if (result) dependencies_.metrics->add(Metric::workflow_effects, {context_, "receipt"});
-  if (!result && result.error().code == Code::internal) return result;
+  if (!result && must_retry(deployment, result.error())) return result;
   if (!result)
     log(LogLevel::warn, "workflows", "context {}: {}: receipt of {} refused: {}", context_, deployment.name(),
         append_trace_id(intent.substr(0, 16), trace), result.error().message);
@@ -800,6 +822,15 @@ void DeploymentLoop::wait_for_steps(Deployment& deployment) {
   };
   if (waited_ms_[find_owner(deployment.loaded.name())] >= 2 * limits_.step_wait_ms) return;
   deployment.has_slow_steps = !wait_for_pool(deployment, all_have_ended);
+}
+
+// Called while entries are held back. The deployment stays due, so the next round would begin at once.
+void DeploymentLoop::wait_for_a_step(const Deployment& deployment) {
+  if (deployment.running_steps.empty()) return;
+  wait_for_pool(deployment, [&] {
+    return std::any_of(deployment.running_steps.begin(), deployment.running_steps.end(),
+                       [](const auto& step) { return step->has_ended.load(); });
+  });
 }
 
 bool DeploymentLoop::wait_for_pool(const Deployment& deployment, const std::function<bool()>& is_done) {

@@ -106,7 +106,8 @@ class DeploymentLoop {
     std::map<std::string, std::string> refusal_reasons = {};       // reasons of rejected receipts, by effect reference
     std::shared_ptr<CellReader> cell_reader = {};                  // used by one read at a time
     std::shared_ptr<CellRead> cell_read = {};                      // the running read
-    int drain_passes = 0;  // passes in which inbox entries were held back to allow a snapshot
+    // Local time since when inbox entries are held back to allow a snapshot, or 0; height of the next attempt.
+    std::uint64_t drain_start_ms = 0, next_drain_height = 0;
   };
   struct Backoff {
     std::uint64_t until_ms = 0;  // local time
@@ -125,6 +126,7 @@ class DeploymentLoop {
   Result<Deployment*> load_deployment(const std::string& name);
   Result<bool> run_commit(Deployment&);
   bool should_drain(Deployment&);
+  std::uint64_t snapshot_interval(const LoadedDeployment&) const;  // facts between two attempts
   Result<bool> take_snapshot(LoadedDeployment&);
   std::uint64_t compute_due_ms(const Deployment&);
   // Inbox entries.
@@ -157,6 +159,7 @@ class DeploymentLoop {
   void submit(const std::string& deployment, Id owner, std::shared_ptr<PendingStep>);
   static Result<StepAnswer> execute_step(const StepRunner&, const PendingStep&);
   void wait_for_steps(Deployment&);
+  void wait_for_a_step(const Deployment&);
   // Waits until is_done() returns true, within the waiting time of the owner in this round.
   bool wait_for_pool(const Deployment&, const std::function<bool()>& is_done);
   Result<std::size_t> collect_answers(Deployment&, std::size_t max_bytes);
