@@ -24,7 +24,7 @@ using namespace mycojobs;
 
 namespace {
 
-// A sandbox whose runs write nothing and succeed at once.
+// A sandbox of runs that write nothing and succeed at once.
 class EmptySandbox final : public Sandbox {
  public:
   Result<RunPipes> launch(const RunSpec& spec) override {

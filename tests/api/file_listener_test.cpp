@@ -1,4 +1,4 @@
-// The HTTPS listener for artifacts, and transfers that use it: what it serves, what it refuses, and how a receiver
+// The HTTPS listener for artifacts, and transfers that use it: served and refused requests, and how a receiver
 // continues when it is not reached.
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -267,7 +267,7 @@ def text_of(*path):
 
 
 class Image:  # pylint: disable=too-few-public-methods
-    """What docker/Dockerfile says of containers."""
+    """The settings of containers in docker/Dockerfile."""
 
     def __init__(self):
         lines = re.sub(r"\\\n", " ", text_of("docker", "Dockerfile").rpartition("\nFROM ")[2]).splitlines()

@@ -135,7 +135,7 @@ class Services:
 
 
 class FlowsWithArtifacts(unittest.TestCase):
-    """What both files must do."""
+    """Tests of both files."""
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="mycojobs-programs-")

@@ -223,7 +223,7 @@ TEST_F(DeploymentCells, ListIsReadPageByPage) {
   }
 }
 
-// A deployment whose latest snapshot has the form of earlier versions.
+// A deployment with a latest snapshot in the form of earlier versions.
 TEST_F(DeploymentCells, SnapshotOfAnEarlierVersionIsCarriedOver) {
   WorldStage stage({.snapshot_every = 20});
   ASSERT_TRUE(stage.apply());

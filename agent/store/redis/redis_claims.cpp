@@ -103,7 +103,7 @@ void set_field(Fields& record, std::string_view name, std::string value) {
     record.emplace_back(name, std::move(value));
 }
 
-// Adds what the script `claim` has written into the record. Its reply has the record before that.
+// Adds the fields that the script `claim` has written into the record. Its reply has the record before that.
 void apply_claim(const ClaimRequest& request, std::uint64_t claimed_ms, ClaimedJob& job) {
   set_field(job.record, "status", std::string(to_string(JobStatus::started)));
   set_field(job.record, "detail", "claimed");

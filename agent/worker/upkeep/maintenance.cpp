@@ -105,8 +105,8 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   return {};
 }
 
-// Postpones the ticks of all contexts that are quiet and soon due, if they still have no work. A context whose server
-// answers with an error gets its tick, which reports it.
+// Postpones the ticks of all contexts that are quiet and soon due, if they still have no work. If a server answers
+// with an error, its contexts get their ticks, which report it.
 Result<void> Maintenance::skip_quiet_ticks(LeaseStore& store, Id context, std::uint64_t now) {
   std::vector<Id> asked;
   for (const auto& [id, next_times] : next_times_) {

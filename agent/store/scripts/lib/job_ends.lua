@@ -57,8 +57,8 @@ local function has_waiting_dependent(claim)
   return false
 end
 
--- Adds the last entry to the log of an ended job, for clients that block on the log. A job that has written nothing and
--- whose log nobody awaits (await_log) has no log.
+-- Adds the last entry to the log of an ended job, for clients that block on the log. A job without output
+-- has no log unless a client awaits the log (await_log).
 local function add_log_end(job, status)
   local key = kLogKey .. job
   if redis.call('EXISTS', key) == 0 then return end
