@@ -7,9 +7,9 @@
 //   and
 //           size of its state and the height of its last fact
 //
-// A page ends after a key with certain bits in its hash, or at a limit of cells and bytes; a node likewise. Equal sets of
-// cells therefore have equal blobs, in whatever order the cells changed. No side effects but the calls of the reader;
-// thread-safe.
+// A page ends after a key with certain bits in its hash, or at a limit of cells and bytes; a node likewise. Equal sets
+// of cells therefore have equal blobs, in whatever order the cells changed. No side effects but the calls of the
+// reader; thread-safe.
 #pragma once
 
 #include <array>
