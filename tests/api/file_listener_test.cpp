@@ -2,6 +2,7 @@
 // continues when it is not reached.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -103,6 +104,8 @@ TEST_F(FileListenerTest, BodyOfAnotherStatusIsNotReceived) {
   auto listening = api::open_listening({"127.0.0.1", 0, true});
   ASSERT_TRUE(listening);
   std::thread server([&] {
+    pollfd connection{listening->socket.get(), POLLIN, 0};  // the socket does not block
+    ::poll(&connection, 1, 60000);
     const Fd client(::accept4(listening->socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     (void)write_all(client.get(), "HTTP/1.1 200 OK\r\n\r\n");
     const std::string block(65536, 'x');

@@ -257,7 +257,7 @@ TEST_F(ArtifactTransferE2e, InvalidNetworksEndTheStart) {
   Process coordinator(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir",
                                 folder_ / "coordinator", "--api-listen", "", "--artifacts-networks", "nonsense"});
   EXPECT_NE(coordinator.wait().code, 0);
-  EXPECT_THAT(coordinator.err(), HasSubstr("artifacts.networks: nonsense is not a network"));
+  EXPECT_THAT(coordinator.err(), HasSubstr("artifacts.networks: \"nonsense\" is not a network"));
 }
 
 TEST_F(ArtifactTransferE2e, QueueTimeoutEndsTheWait) {

@@ -517,7 +517,7 @@ TEST(PythonPackages, IndexIsVerifiedWithTheCaOfTheOperator) {
         make_script("[\"source\"]", "import os, source\nprint(source.VERSION, os.path.exists('/job/ca.pem'))\n"));
   };
   const RunResult result = run_with(certificates + "/ca.crt");
-  EXPECT_EQ(result.out, "1.0 False\n") << result.end.error << result.err;
+  EXPECT_THAT(result.out, ::testing::EndsWith("1.0 False\n")) << result.end.error << result.err;  // pip may warn before
   for (const std::string& ca : {other + "/ca.crt", std::string()})
     EXPECT_THAT(run_with(ca).end.error, HasSubstr("CERTIFICATE_VERIFY_FAILED")) << ca;
   EXPECT_THAT(run_with(folder / "absent").end.error, HasSubstr("packages.ca: " + (folder / "absent")));
