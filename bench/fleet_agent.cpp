@@ -113,6 +113,7 @@ int main(int argc, char** argv) {
   WorkerSettings settings;
   for (Id context = 1; context <= static_cast<Id>(std::stoul(argv[2])); ++context) settings.contexts.push_back(context);
   settings.runner.id = static_cast<Id>(std::stoul(argv[3]));
+  settings.runner.local = true;  // serves the queues of its contexts, too
   settings.slots = static_cast<std::uint32_t>(std::stoul(argv[4]));
   settings.state_dir = argv[5];
   std::vector<std::unique_ptr<Executor>> executors;
