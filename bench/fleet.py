@@ -142,7 +142,6 @@ def measure_commands(options):
             print(f"| `{' '.join(words)}` | {fleet.command_ms(*words):.0f} |", flush=True)
         print(f"\nRedis: {int(fleet.info('memory')['used_memory']) / 2**20:,.0f} MiB")
     finally:
-        fleet.stop(18)
         fleet.close()
 
 
