@@ -6,6 +6,7 @@
 
 #include "base/parse.h"
 #include "base/sha256.h"
+#include "text/cbor_items.h"
 
 namespace mycojobs {
 namespace {
@@ -15,88 +16,49 @@ constexpr std::size_t kMaxReadBlobs = 512;
 // On average, one key of 16 ends a page and one of 64 pages ends a node.
 constexpr std::uint64_t kPageMask = 15, kNodeMask = 63 * 16 + 15;
 
-// ---- CBOR: arrays, byte strings, texts and numbers ----
-
-enum class Major : std::uint8_t { number = 0, bytes = 2, text = 3, array = 4 };
-
-void append_head(std::string& out, Major major, std::uint64_t value) {
-  const auto type = static_cast<unsigned>(static_cast<unsigned>(major) << 5U);
-  if (value < 24) return out.push_back(static_cast<char>(type | value));
-  const int bytes = value <= 0xff ? 1 : value <= 0xffff ? 2 : value <= 0xffffffff ? 4 : 8;
-  const unsigned code = bytes == 1 ? 24 : bytes == 2 ? 25 : bytes == 4 ? 26 : 27;
-  out.push_back(static_cast<char>(type | code));
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) out.push_back(static_cast<char>((value >> shift) & 0xff));
-}
-void append_string(std::string& out, Major major, std::string_view value) {
-  append_head(out, major, value.size());
-  out += value;
-}
-
-// Reads the values that append_head() and append_string() write. After the first error all values are empty.
-class CborCursor {
+// Reads items of the kinds that the index has. After the first error all values are empty.
+class IndexItems {
  public:
-  explicit CborCursor(std::string_view input) : input_(input) {}
-
-  std::uint64_t head(Major major) {
-    if (input_.empty()) return set_error();
-    const auto first = static_cast<unsigned char>(input_.front());
-    const unsigned code = first & 31U;
-    const std::size_t bytes = code < 24 ? 0 : code <= 27 ? std::size_t{1} << (code - 24) : input_.size();
-    if (first >> 5U != static_cast<unsigned>(major) || bytes >= input_.size()) return set_error();
-    std::uint64_t value = code < 24 ? code : 0;
-    for (std::size_t i = 1; i <= bytes; ++i) value = value << 8U | static_cast<unsigned char>(input_[i]);
-    input_.remove_prefix(1 + bytes);
-    return value;
-  }
-  std::string_view string(Major major) {
-    const std::uint64_t size = head(major);
-    if (size > input_.size()) return set_error(), std::string_view();
-    const std::string_view value = input_.substr(0, size);
-    input_.remove_prefix(size);
-    return value;
-  }
-  // Returns the size of an array. Each element has at least one byte.
-  std::uint64_t array() {
-    const std::uint64_t size = head(Major::array);
-    return size > input_.size() ? set_error() : size;
-  }
-  std::uint64_t number() { return head(Major::number); }
-  std::string text() { return std::string(string(Major::text)); }
-  std::string bytes() { return std::string(string(Major::bytes)); }
-  bool is_at_end() const { return input_.empty() && !has_error_; }
+  explicit IndexItems(std::string_view input) : items_(input) {}
+  std::uint64_t array() { return next(CborItem::Kind::array).argument; }
+  std::uint64_t number() { return next(CborItem::Kind::natural).argument; }
+  std::string text() { return std::string(next(CborItem::Kind::text).text); }
+  std::string bytes() { return std::string(next(CborItem::Kind::bytes).text); }
   bool has_error() const { return has_error_; }
+  bool is_at_end() const { return !has_error_ && items_.check_end(); }
 
  private:
-  std::uint64_t set_error() {
-    has_error_ = true;
-    input_ = {};
-    return 0;
+  CborItem next(CborItem::Kind kind) {
+    if (has_error_) return {};
+    const auto item = items_.next();
+    has_error_ = !item || item->kind != kind;
+    return has_error_ ? CborItem() : *item;
   }
-  std::string_view input_;
+  CborItems items_;
   bool has_error_ = false;
 };
 
 void append_counts(std::string& out, const CellCounts& counts) {
-  for (const std::uint64_t count : counts) append_head(out, Major::number, count);
+  for (const std::uint64_t count : counts) append_cbor_head(out, CborMajor::natural, count);
 }
 void append_range(std::string& out, const CellRange& range) {
-  append_head(out, Major::array, 10);
-  append_string(out, Major::bytes, range.last_key);
-  append_string(out, Major::bytes, from_hex(range.hash));
+  append_cbor_head(out, CborMajor::array, 10);
+  append_cbor_bytes(out, range.last_key);
+  append_cbor_bytes(out, from_hex(range.hash));
   for (const std::uint64_t number : {range.cells, range.bytes, range.pending, range.spilled})
-    append_head(out, Major::number, number);
+    append_cbor_head(out, CborMajor::natural, number);
   append_counts(out, range.counts);
 }
-CellRange read_range(CborCursor& in) {
+CellRange read_range(IndexItems& in) {
   CellRange range;
   in.array();
   range.last_key = in.bytes();
-  range.hash = to_hex(in.string(Major::bytes));
+  range.hash = to_hex(in.bytes());
   range.cells = in.number(), range.bytes = in.number(), range.pending = in.number(), range.spilled = in.number();
   for (std::uint64_t& count : range.counts) count = in.number();
   return range;
 }
-std::vector<CellRange> read_ranges(CborCursor& in) {
+std::vector<CellRange> read_ranges(IndexItems& in) {
   std::vector<CellRange> ranges;
   for (std::uint64_t size = in.array(); size > 0 && !in.has_error(); --size) ranges.push_back(read_range(in));
   return ranges;
@@ -137,26 +99,26 @@ std::string encode_page(const std::string& workflow, const std::vector<CellRow>&
     if (std::find(manifests.begin(), manifests.end(), row.manifest) == manifests.end())
       manifests.push_back(row.manifest);
   std::string out;
-  append_head(out, Major::array, 3);
-  append_string(out, Major::text, workflow);
-  append_head(out, Major::array, manifests.size());
-  for (const std::string& manifest : manifests) append_string(out, Major::text, manifest);
-  append_head(out, Major::array, rows.size());
+  append_cbor_head(out, CborMajor::array, 3);
+  append_cbor_text(out, workflow);
+  append_cbor_head(out, CborMajor::array, manifests.size());
+  for (const std::string& manifest : manifests) append_cbor_text(out, manifest);
+  append_cbor_head(out, CborMajor::array, rows.size());
   for (const CellRow& row : rows) {
-    append_head(out, Major::array, 4);
-    append_string(out, Major::bytes, row.id.key);
-    append_head(out, Major::number,
-                static_cast<std::uint64_t>(row.status) | (row.has_pending_intents ? kPendingFlag : 0) |
-                    (row.has_spilled_state ? kSpilledFlag : 0));
+    append_cbor_head(out, CborMajor::array, 4);
+    append_cbor_bytes(out, row.id.key);
+    append_cbor_head(out, CborMajor::natural,
+                     static_cast<std::uint64_t>(row.status) | (row.has_pending_intents ? kPendingFlag : 0) |
+                         (row.has_spilled_state ? kSpilledFlag : 0));
     const auto manifest = std::find(manifests.begin(), manifests.end(), row.manifest);
-    append_head(out, Major::number, static_cast<std::uint64_t>(manifest - manifests.begin()));
-    append_string(out, Major::bytes, row.bytes);
+    append_cbor_head(out, CborMajor::natural, static_cast<std::uint64_t>(manifest - manifests.begin()));
+    append_cbor_bytes(out, row.bytes);
   }
   return out;
 }
 
 Result<std::vector<CellRow>> decode_page(const std::string& workflow, const CellRange& range, std::string_view bytes) {
-  CborCursor in(bytes);
+  IndexItems in(bytes);
   in.array();
   const bool is_of_workflow = in.text() == workflow;
   std::vector<std::string> manifests;
@@ -183,14 +145,14 @@ Result<std::vector<CellRow>> decode_page(const std::string& workflow, const Cell
 
 std::string encode_node(const std::string& workflow, const std::vector<CellRange>& pages) {
   std::string out;
-  append_head(out, Major::array, 2);
-  append_string(out, Major::text, workflow);
-  append_head(out, Major::array, pages.size());
+  append_cbor_head(out, CborMajor::array, 2);
+  append_cbor_text(out, workflow);
+  append_cbor_head(out, CborMajor::array, pages.size());
   for (const CellRange& page : pages) append_range(out, page);
   return out;
 }
 Result<CellNode> decode_node(const std::string& workflow, const CellRange& range, std::string_view bytes) {
-  CborCursor in(bytes);
+  IndexItems in(bytes);
   in.array();
   const bool is_of_workflow = in.text() == workflow;
   CellNode node{read_ranges(in)};
@@ -285,7 +247,7 @@ class WorkflowCellsUpdate {
       : reader_(reader), workflow_(workflow), cells_(std::move(base)), next_(begin), end_(end), out_(out) {}
 
   Result<WorkflowCells> run() {
-    MJ_CHECK(load_changed_nodes());
+    MJ_CHECK(reader_.load_nodes(workflow_, find_changed(cells_.nodes, true)));
     const std::vector<CellRange> nodes = std::move(cells_.nodes);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const bool is_last = i + 1 == nodes.size();
@@ -308,28 +270,21 @@ class WorkflowCellsUpdate {
   bool has_change(const CellRange& range, bool is_last) const {
     return next_ != end_ && (is_last || next_->first.key <= range.last_key);
   }
-  Result<void> load_changed_nodes() {
+  // Returns the ranges with changed cells. is_end: the last range is the last one of the workflow.
+  std::vector<const CellRange*> find_changed(const std::vector<CellRange>& ranges, bool is_end) const {
     std::vector<const CellRange*> changed;
     auto change = next_;
-    for (std::size_t i = 0; i < cells_.nodes.size() && change != end_; ++i) {
-      const CellRange& node = cells_.nodes[i];
-      if (i + 1 < cells_.nodes.size() && change->first.key > node.last_key) continue;
-      changed.push_back(&node);
-      while (change != end_ && change->first.key <= node.last_key) ++change;
+    for (std::size_t i = 0; i < ranges.size() && change != end_; ++i) {
+      const bool is_last = is_end && i + 1 == ranges.size();
+      if (!is_last && change->first.key > ranges[i].last_key) continue;
+      changed.push_back(&ranges[i]);
+      while (change != end_ && change->first.key <= ranges[i].last_key) ++change;
     }
-    return reader_.load_nodes(workflow_, changed);
+    return changed;
   }
   Result<void> merge_node(const CellNode& node, bool is_last_node) {
     // Reads the changed pages together. A page that begins at another cell than before is read alone.
-    std::vector<const CellRange*> changed;
-    auto change = next_;
-    for (std::size_t i = 0; i < node.pages.size() && change != end_; ++i) {
-      const CellRange& page = node.pages[i];
-      const bool is_last = is_last_node && i + 1 == node.pages.size();
-      if (!is_last && change->first.key > page.last_key) continue;
-      changed.push_back(&page);
-      while (change != end_ && change->first.key <= page.last_key) ++change;
-    }
+    const std::vector<const CellRange*> changed = find_changed(node.pages, is_last_node);
     MJ_TRY(rows, reader_.pages(workflow_, changed));
     for (std::size_t i = 0, read = 0; i < node.pages.size(); ++i) {
       const CellRange& page = node.pages[i];
@@ -480,24 +435,24 @@ Result<std::vector<std::vector<CellRow>>> CellReader::pages(const std::string& w
 
 std::string CellIndex::encode() const {
   std::string out;
-  append_head(out, Major::array, workflows_.size());
+  append_cbor_head(out, CborMajor::array, workflows_.size());
   for (const auto& [workflow, cells] : workflows_) {
-    append_head(out, Major::array, 3);
-    append_string(out, Major::text, workflow);
-    append_head(out, Major::array, cells.counts.size());
+    append_cbor_head(out, CborMajor::array, 3);
+    append_cbor_text(out, workflow);
+    append_cbor_head(out, CborMajor::array, cells.counts.size());
     for (const auto& [manifest, counts] : cells.counts) {
-      append_head(out, Major::array, 5);
-      append_string(out, Major::text, manifest);
+      append_cbor_head(out, CborMajor::array, 5);
+      append_cbor_text(out, manifest);
       append_counts(out, counts);
     }
-    append_head(out, Major::array, cells.nodes.size());
+    append_cbor_head(out, CborMajor::array, cells.nodes.size());
     for (const CellRange& node : cells.nodes) append_range(out, node);
   }
   return out;
 }
 
 Result<CellIndex> CellIndex::decode(std::string_view bytes) {
-  CborCursor in(bytes);
+  IndexItems in(bytes);
   CellIndex out;
   bool is_ordered = true;
   for (std::uint64_t size = in.array(); size > 0 && !in.has_error(); --size) {

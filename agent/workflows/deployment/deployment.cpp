@@ -80,9 +80,9 @@ Result<AppliedManifest> load_manifest(WorkflowStore& store, Id context, const st
 }
 
 Result<void> for_each_fact(WorkflowStore& store, Id context, const std::string& deployment, std::uint64_t after,
-                           const std::function<Result<bool>(WorkflowFact)>& visit, std::uint32_t max_batch) {
+                           const std::function<Result<bool>(WorkflowFact)>& visit) {
   for (;;) {
-    MJ_TRY(read, store.read(context, deployment, after, max_batch));
+    MJ_TRY(read, store.read(context, deployment, after, kMaxFactsBatch));
     for (const std::string& bytes : read.facts) {
       ++after;
       auto fact = decode_workflow_fact(bytes);

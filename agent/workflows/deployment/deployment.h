@@ -46,13 +46,12 @@ Result<AppliedManifest> parse_applied_manifest(const std::string& text);
 Result<AppliedManifest> load_manifest(WorkflowStore&, Id context, const std::string& deployment,
                                       const std::string& hash);
 
-inline constexpr std::uint32_t kMaxFactsBatch = 1000;
+inline constexpr std::uint32_t kMaxFactsBatch = 1000;  // facts that are read together
+
 // Calls visit() for each fact after the height `after`, in order, until visit() returns false or an error. Errors:
 // unavailable; invalid (a fact is missing or cannot be decoded; the message names the height); errors of visit().
-// Reads at most max_batch facts at a time.
 Result<void> for_each_fact(WorkflowStore&, Id context, const std::string& deployment, std::uint64_t after,
-                           const std::function<Result<bool>(WorkflowFact)>& visit,
-                           std::uint32_t max_batch = kMaxFactsBatch);
+                           const std::function<Result<bool>(WorkflowFact)>& visit);
 
 // Indexes over the state of a deployment, so that no query scans all instances. before_fact() and after_fact() must be
 // called for every fact.
