@@ -4,6 +4,8 @@
 //      '---ClaimRef--> lease keeper --fences, kills--> run loop
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -177,6 +179,12 @@ struct WorkerSettings {
   std::shared_ptr<Traces> traces = no_traces();
   std::string state_dir;  // folder for data that outlives the process; if empty, nothing is stored
 };
+
+// Returns the interval in ms of a check of a context that only finds work whose hint was lost: 500 ms for each context
+// of the agent, within these limits. So 60 contexts together cause two such checks a second.
+inline std::uint64_t get_safety_interval_ms(std::size_t contexts, std::uint64_t min_ms) {
+  return std::clamp<std::uint64_t>(contexts * 500, min_ms, 30000);
+}
 
 // Returns the time on CLOCK_BOOTTIME at which a run is killed unless its lease is renewed. It counts from before the
 // claim or the renewal was sent, and lies before the end of the lease, so that the run is dead before the store gives

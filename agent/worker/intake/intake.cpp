@@ -12,13 +12,10 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kMaxWaitMs = 500;            // maximum wait, and interval of topic checks without hints
-constexpr std::uint32_t kMaxTopicIntervalMs = 5000;  // interval of topic checks if hints are received
-constexpr std::uint32_t kMaxClaimIntervalMs = 5000;  // between two claims from a context without new entries
-// With many contexts these two intervals grow to at most 30 s, so that 60 contexts together cause two such checks a
-// second.
-constexpr std::uint64_t kSafetyCheckIntervalMs = 500, kMaxSafetyIntervalMs = 30000;
-constexpr std::uint32_t kMaxLookIntervalMs = 20;  // between two questions to the waiter while all slots are busy
+constexpr std::uint32_t kMaxWaitMs = 500;          // maximum wait, and interval of topic checks without hints
+constexpr std::uint64_t kMinTopicSafetyMs = 5000;  // least interval of topic checks if hints are received
+constexpr std::uint64_t kMinClaimSafetyMs = 5000;  // least time between two claims from a context without new entries
+constexpr std::uint32_t kMaxLookIntervalMs = 20;   // between two questions to the waiter while all slots are busy
 // Between two claims for safety (find_overdue_context()), since each delays other work: while contexts with jobs are
 // known, and otherwise.
 constexpr std::uint32_t kOverdueCheckIntervalMs = 50, kOverdueClaimPauseMs = 20;
@@ -176,10 +173,6 @@ void Intake::on_wait_result(Result<WaitResult> result) {
   process_topic(std::move(result->hints));
 }
 
-std::uint64_t Intake::safety_interval_ms(std::uint64_t min_ms) const {
-  return std::clamp(context_states_.size() * kSafetyCheckIntervalMs, min_ms, kMaxSafetyIntervalMs);
-}
-
 // Any client can publish hints and push to the list of the topic, so the hints are bounded and checks have a minimum
 // interval.
 void Intake::process_topic(std::vector<std::string> hints) {
@@ -212,7 +205,8 @@ std::vector<Id> Intake::list_due_topic_checks() const {
   std::size_t remaining_safety_checks = std::max<std::size_t>(16, settings_.contexts.size() / 8 + 1);
   for (const auto& [context, state] : context_states_) {
     const bool receives_hints = get_registered_runner(context).topic == dependencies_.topic;
-    const std::uint64_t interval_ms = receives_hints ? safety_interval_ms(kMaxTopicIntervalMs) : kMaxWaitMs;
+    const std::uint64_t interval_ms =
+        receives_hints ? get_safety_interval_ms(context_states_.size(), kMinTopicSafetyMs) : kMaxWaitMs;
     if (state.topic_checked_boot_ms != 0 && now_boot_ms < state.topic_checked_boot_ms + interval_ms) continue;
     if (receives_hints && remaining_safety_checks == 0) continue;
     if (receives_hints) --remaining_safety_checks;
@@ -229,8 +223,9 @@ std::optional<Id> Intake::find_overdue_context() const {
   std::optional<Id> oldest;
   std::uint64_t oldest_claim_boot_ms = 0;
   for (const auto& [context, state] : context_states_) {
-    const std::uint64_t interval_ms =
-        has_queue_backoff(context) ? kBackoffClaimIntervalMs : safety_interval_ms(kMaxClaimIntervalMs);
+    const std::uint64_t interval_ms = has_queue_backoff(context)
+                                          ? kBackoffClaimIntervalMs
+                                          : get_safety_interval_ms(context_states_.size(), kMinClaimSafetyMs);
     const bool is_overdue = state.claimed_boot_ms == 0 || now_boot_ms >= state.claimed_boot_ms + interval_ms;
     if (!is_overdue || (oldest && state.claimed_boot_ms >= oldest_claim_boot_ms) || !context_pauses_.can_try(context))
       continue;

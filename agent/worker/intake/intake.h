@@ -96,7 +96,6 @@ class Intake {
   WaitRequest poll_once();
   std::uint32_t count_jobs_to_claim() const;
   void process_topic(std::vector<std::string> hints);
-  std::uint64_t safety_interval_ms(std::uint64_t min_ms) const;
   std::vector<Id> list_due_topic_checks() const;
   std::optional<Id> find_overdue_context() const;
   bool has_queue_backoff(Id context) const;

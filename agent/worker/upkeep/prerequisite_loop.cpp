@@ -6,9 +6,8 @@
 namespace mycojobs {
 namespace {
 
-// Between two checks of a context without waiting jobs: 500 ms for each context, within these limits.
-constexpr std::uint64_t kIdleIntervalMs = 5000, kMaxIdleIntervalMs = 30000, kIdleCheckPauseMs = 500;
-constexpr std::uint64_t kReportValidMs = 3000;  // longer than the interval of the reports
+constexpr std::uint64_t kMinIdleIntervalMs = 5000;  // between two checks of a context without waiting jobs
+constexpr std::uint64_t kReportValidMs = 3000;      // longer than the interval of the reports
 constexpr std::uint64_t kMaxWaitMs = 1000;
 
 }  // namespace
@@ -43,8 +42,7 @@ std::uint64_t PrerequisiteChecker::get_next_check_ms(Id context) {
   if (!pauses_.can_try(context)) return clock_.boot_ms() + pauses_.remaining_ms(context);
   const auto check = last_checks_.find(context);
   if (check == last_checks_.end()) return 0;
-  const std::uint64_t idle_interval_ms =
-      std::clamp(contexts_.size() * kIdleCheckPauseMs, kIdleIntervalMs, kMaxIdleIntervalMs);
+  const std::uint64_t idle_interval_ms = get_safety_interval_ms(contexts_.size(), kMinIdleIntervalMs);
   return check->second.boot_ms + (has_waiting_jobs(context) ? check->second.interval_ms : idle_interval_ms);
 }
 
