@@ -83,17 +83,18 @@ local function set_claim(job, claim, ...)
   update_change_time(job)
 end
 
--- Returns the highest number that an entry of the job's log has had, or 0. The entry may have been deleted since; Redis
--- accepts only higher numbers.
-local function get_last_log_seq(job)
+-- Returns the highest number that an entry of the job's log has had, or 0; nil if there is no log. The entry may have
+-- been deleted since; Redis accepts only higher numbers.
+local function find_last_log_seq(job)
   local key = kLogKey .. job
-  if redis.call('EXISTS', key) == 0 then return 0 end
+  if redis.call('EXISTS', key) == 0 then return nil end
   local info = redis.pcall('XINFO', 'STREAM', key)
   if not info.err then return to_number(string.match(to_table(info)['last-generated-id'], '^%d+')) end
   if not string.find(info.err, 'WRONGTYPE', 1, true) then error(info) end
   call_index('XREVRANGE', key, '+', '-', 'COUNT', '1')  -- reports the type
   return 0
 end
+local function get_last_log_seq(job) return find_last_log_seq(job) or 0 end
 
 -- Returns the SHA-1 of the texts with their lengths. The digest of an end by the owner of a claim is another one:
 -- compute_end_digest() of ../job_fields.h.

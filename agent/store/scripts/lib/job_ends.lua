@@ -60,10 +60,10 @@ end
 -- Adds the last entry to the log of an ended job, for clients that block on the log. A job without output
 -- has no log unless a client awaits the log (await_log).
 local function add_log_end(job, status)
-  local key = kLogKey .. job
-  if redis.call('EXISTS', key) == 0 then return end
+  local key, last_seq = kLogKey .. job, find_last_log_seq(job)
+  if not last_seq then return end
   -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
-  local reply = redis.pcall('XADD', key, to_integer_text(get_last_log_seq(job) + 1) .. '-0', 'end', status)
+  local reply = redis.pcall('XADD', key, to_integer_text(last_seq + 1) .. '-0', 'end', status)
   if type(reply) == 'table' and reply.err then reports_wrong_type(key, 'stream') end
 end
 
