@@ -54,12 +54,7 @@ end
 
 std::string event_of(std::uint64_t id) { return json{{"id", id}}.dump(); }
 
-std::uint64_t resident_kib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::strtoull(line.c_str() + 6, nullptr, 10);
-  return 0;
-}
+double resident_mib() { return resident_mib_of("self"); }
 
 class Bench {
  public:
@@ -84,13 +79,12 @@ class Bench {
   ~Bench() { loop_.reset(); }
 
   void measure(std::uint64_t events) {
-    const std::uint64_t before_kib = resident_kib();
-    print("resident memory of the process without the deployment, MiB", static_cast<double>(before_kib) / 1024);
+    print("resident memory of the process without the deployment, MiB", resident_mib());
     measure_start();
     measure_rate(events);
-    print("resident memory of the coordinator, MiB", static_cast<double>(resident_kib()) / 1024);
+    print("resident memory of the coordinator, MiB", resident_mib());
     measure_reads();
-    print("resident memory of the coordinator after the reads, MiB", static_cast<double>(resident_kib()) / 1024);
+    print("resident memory of the coordinator after the reads, MiB", resident_mib());
   }
 
  private:
@@ -120,7 +114,7 @@ class Bench {
     must(deployment.decide({sample, TakeSnapshot{}}));
     must(deployment.commit(*worlds, 0));
     std::fprintf(stderr, "%llu cells written in %.1f s, %llu MiB resident\n", static_cast<unsigned long long>(cells_),
-                 ms_since(begin) / 1000, static_cast<unsigned long long>(resident_kib() / 1024));
+                 ms_since(begin) / 1000, static_cast<unsigned long long>(resident_mib()));
   }
 
   static void print(const char* label, double value) {

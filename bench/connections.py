@@ -66,6 +66,16 @@ def measure(command, contexts, arguments):
             end_process(redis)
 
 
+def info_of(client, section):
+    return dict(line.split(":", 1) for line in client.call("INFO", section).decode().split("\r\n") if ":" in line)
+
+
+def redis_cpu_of(client):
+    """Seconds of CPU of Redis, exact to a microsecond, while /proc counts hundredths of a second."""
+    cpu = info_of(client, "cpu")
+    return float(cpu["used_cpu_sys"]) + float(cpu["used_cpu_user"])
+
+
 class Agent:
     """An agent with a Redis of its own, and a client for each context with jobs."""
 
@@ -101,7 +111,7 @@ class Agent:
 
     def drain(self, jobs):
         """Milliseconds of CPU of Redis and of the agent with its helpers for each job, and seconds for all."""
-        before, start = (self.redis_cpu(), self.agent_cpu()), time.monotonic()
+        before, start = (redis_cpu_of(self.client), self.agent_cpu()), time.monotonic()
         last_keys = {}
         for i in range(jobs):
             context = list(self.clients)[i % len(self.clients)]
@@ -111,13 +121,8 @@ class Agent:
                 time.sleep(0.01)
             while client.call("HGET", last_keys[context], "status") != b"finished":
                 time.sleep(0.01)
-        seconds, after = time.monotonic() - start, (self.redis_cpu(), self.agent_cpu())
+        seconds, after = time.monotonic() - start, (redis_cpu_of(self.client), self.agent_cpu())
         return [1000 * (last - first) / jobs for first, last in zip(before, after)] + [seconds]
-
-    def redis_cpu(self):
-        """Exact to a microsecond, while /proc counts hundredths of a second."""
-        lines = dict(line.split(b":") for line in self.client.call("INFO", "cpu").split(b"\r\n") if b":" in line)
-        return float(lines[b"used_cpu_sys"]) + float(lines[b"used_cpu_user"])
 
     def agent_cpu(self):
         return sum(map(cpu_of, descendants(self.process.pid)))

@@ -93,10 +93,10 @@ def comm_of(pid):
         return comm.read().strip()
 
 
-def submit_commands(number, script="pass", context=1):
+def submit_commands(number, script="pass", context=1, script_type="python"):
     key = f"job:9:{number}"
-    return [("HSET", key, "id", number, "caller_id", 9, "context_id", context, "script", script, "script_type", "python",
-             "timeout", 60, "status", "dispatched"), ("LPUSH", "queue:python", key)]
+    return [("HSET", key, "id", number, "caller_id", 9, "context_id", context, "script", script, "script_type", script_type,
+             "timeout", 60, "status", "dispatched"), ("LPUSH", f"queue:{script_type}", key)]
 
 
 def await_commands(number):

@@ -13,18 +13,16 @@ import subprocess
 import tempfile
 import time
 
-from connections import start_redis
-from dev_agent import MYCOJOBS, Redis, cpu_of, end_process
+from connections import info_of, redis_cpu_of, start_redis
+from dev_agent import MYCOJOBS, Redis, cpu_of, end_process, submit_commands
 from side_by_side.figures import quantile
 
 AGENT = os.path.join(os.path.dirname(MYCOJOBS), "fleet_agent")
 IDLE_S, RATE_S, LIMIT_S, BATCH = 10, 10, 300, 1000
 
 
-def commands(number, context):
-    key = f"job:9:{number}"
-    return [("HSET", key, "id", number, "caller_id", 9, "context_id", context, "script", "pass", "script_type", "empty", "timeout", 60,
-             "status", "dispatched"), ("LPUSH", "queue:empty", key)]
+def empty_job(number, context):
+    return submit_commands(number, context=context, script_type="empty")
 
 
 class Fleet:
@@ -40,19 +38,12 @@ class Fleet:
             assert agent.stdout.readline() == b"ready\n", f"agent {number} has not started"
             self.agents.append(agent)
 
-    def info(self, section):
-        return dict(line.split(":", 1) for line in self.client.call("INFO", section).decode().split("\r\n") if ":" in line)
-
-    def redis_cpu(self):
-        cpu = self.info("cpu")
-        return float(cpu["used_cpu_sys"]) + float(cpu["used_cpu_user"])
-
     def idle(self):
         """Percent of a core that Redis uses, connections, MiB of Redis."""
-        before, start = self.redis_cpu(), time.monotonic()
+        before, start = redis_cpu_of(self.client), time.monotonic()
         time.sleep(IDLE_S)
-        percent = 100 * (self.redis_cpu() - before) / (time.monotonic() - start)
-        return percent, int(self.info("clients")["connected_clients"]), int(self.info("memory")["used_memory"]) / 2**20
+        percent = 100 * (redis_cpu_of(self.client) - before) / (time.monotonic() - start)
+        return percent, int(info_of(self.client, "clients")["connected_clients"]), int(info_of(self.client, "memory")["used_memory"]) / 2**20
 
     def take_number(self):
         self.next += 1
@@ -60,7 +51,7 @@ class Fleet:
 
     def push(self, context, count):
         for first in range(0, count, BATCH):
-            self.clients[context].pipeline([words for _ in range(min(BATCH, count - first)) for words in commands(self.take_number(), context)])
+            self.clients[context].pipeline([words for _ in range(min(BATCH, count - first)) for words in empty_job(self.take_number(), context)])
 
     def stop(self, number):
         for agent in self.agents:
@@ -81,10 +72,10 @@ class Fleet:
         for context in self.clients:
             self.push(context, jobs // self.contexts)
         goal = self.ended() + jobs // self.contexts * self.contexts
-        before, start = (self.redis_cpu(), sum(cpu_of(agent.pid) for agent in self.agents)), time.monotonic()
+        before, start = (redis_cpu_of(self.client), sum(cpu_of(agent.pid) for agent in self.agents)), time.monotonic()
         self.stop(18)  # SIGCONT
         self.wait_for_ends(goal)
-        seconds, after = time.monotonic() - start, (self.redis_cpu(), sum(cpu_of(agent.pid) for agent in self.agents))
+        seconds, after = time.monotonic() - start, (redis_cpu_of(self.client), sum(cpu_of(agent.pid) for agent in self.agents))
         return [jobs / seconds] + [1000 * (last - first) / jobs for first, last in zip(before, after)]
 
     def pickup(self, rate):
@@ -95,7 +86,7 @@ class Fleet:
             while (pause := due - time.time()) > 0:
                 time.sleep(pause)
             context, number = random.randrange(1, self.contexts + 1), self.take_number()
-            self.clients[context].pipeline(commands(number, context))
+            self.clients[context].pipeline(empty_job(number, context))
             sent[context, number] = due
         self.wait_for_ends(len(sent) + before)
         return [int(json.loads(self.clients[context].call("HGET", f"job:9:{number}", "result"))["began_us"]) / 1000 - 1000 * due
@@ -137,10 +128,9 @@ def measure_commands(options):
     try:
         fleet.stop(19)
         fleet.push(1, options.queued)
-        for words in (("job", "list", "--context", "1"), ("job", "explain", "job:9:2", "--context", "1"), ("queue", "list", "--context", "1"),
-                      ("overview", "--context", "1")):
+        for words in (("job", "list", "--context", "1"), ("job", "explain", "job:9:2", "--context", "1"), ("queue", "list", "--context", "1")):
             print(f"| `{' '.join(words)}` | {fleet.command_ms(*words):.0f} |", flush=True)
-        print(f"\nRedis: {int(fleet.info('memory')['used_memory']) / 2**20:,.0f} MiB")
+        print(f"\nRedis: {int(info_of(fleet.client, 'memory')['used_memory']) / 2**20:,.0f} MiB")
     finally:
         fleet.close()
 

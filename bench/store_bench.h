@@ -31,6 +31,15 @@ inline double at(std::vector<double> values, double part) {
   return values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part)];
 }
 
+// Returns the resident memory of a process in MiB. process: its name below /proc.
+inline double resident_mib_of(const std::string& process) {
+  std::ifstream status("/proc/" + process + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) / 1024;
+  }
+  return 0;
+}
+
 // A child program of the benchmark. Ctrl-C stops the benchmark process only; the child programs are killed with it,
 // before they report a lost connection to Redis.
 class BenchProgram {
@@ -59,13 +68,7 @@ class BenchProgram {
     }
     return ns / 1e6;
   }
-  double resident_mib() const {
-    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
-    for (std::string line; std::getline(status, line);) {
-      if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) / 1024;
-    }
-    return 0;
-  }
+  double resident_mib() const { return resident_mib_of(std::to_string(pid_)); }
 
  private:
   pid_t pid_;
