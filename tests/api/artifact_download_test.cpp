@@ -79,6 +79,14 @@ class ArtifactDownloadTest : public ApiTest {
     RunnerHolder self{"instance", "atlas", "boot", 1}, held_by;
     ASSERT_TRUE(store_->hold_runner(1, runner, self, ttl_ms, "", held_by));
   }
+  // Starts the server, with a token of actor 12, who may submit jobs.
+  void start_as_owner() {
+    const std::string owner = make_token(12);
+    token_ = make_token(0, true);
+    start();
+    ok("context.create", {{"id", 1}, {"admins", {1}}, {"submitters", {12}}});
+    token_ = owner;
+  }
   void start_holder(std::uint64_t rate = 0) {
     register_runner();
     holder_store_ = *redis_.open();
@@ -293,11 +301,7 @@ TEST_F(ArtifactDownloadTest, OnlyReadersOfTheJobDownload) {
 TEST_F(ArtifactDownloadTest, TicketOpensOneFileOnly) {
   store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}, {"secret", "other"}});
   store_files(coordinator_folder_, "job:12:8", {{"app", "of another job"}});
-  const std::string owner = make_token(12);
-  token_ = make_token(0, true);
-  start();
-  ok("context.create", {{"id", 1}, {"admins", {1}}, {"submitters", {12}}});
-  token_ = owner;
+  start_as_owner();
   const std::string link = link_of("12:7", "app");
   EXPECT_EQ(get(link).body, "bytes");
   EXPECT_EQ(get(link).body, "bytes") << "a browser may repeat a request, or continue it with a range";
@@ -325,11 +329,7 @@ TEST_F(ArtifactDownloadTest, TicketOpensOneFileOnly) {
 // Two coordinators behind one address: a link works at both, and is checked as carefully.
 TEST_F(ArtifactDownloadTest, LinkWorksAtAnotherCoordinator) {
   store_files(coordinator_folder_, "job:12:7", {{"app", "bytes"}, {"secret", "other"}});
-  const std::string owner = make_token(12);
-  token_ = make_token(0, true);
-  start();
-  ok("context.create", {{"id", 1}, {"admins", {1}}, {"submitters", {12}}});
-  token_ = owner;
+  start_as_owner();
   const std::string link = link_of("12:7", "app");
   std::unique_ptr<api::ApiServer> other = std::move(server_);
   start();

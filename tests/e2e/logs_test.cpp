@@ -234,9 +234,12 @@ TEST_F(SpooledLogs, LongLogIsReadToItsLastLineFromAnotherHost) {
 
 class FlowLogs : public Logs {
  protected:
-  std::string run_flow() {
+  void start_coordinator() {
     coordinator_.emplace(folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(),
                                                            "--context", "1", "--state-dir", folder_ / "coordinator"});
+  }
+  std::string run_flow() {
+    start_coordinator();
     const std::string file = folder_.write("flow.yaml", R"yaml(
 name: talks
 jobs:
@@ -266,8 +269,7 @@ TEST_F(FlowLogs, LinesAreSelectedAndHaveTheirTimes) {
 // The store has the last lines, so the runner is not asked for those before.
 TEST_F(FlowLogs, LastLinesOfALongLogAreReadWithoutItsRunner) {
   std::optional<Process> agent(start_log_agent());
-  coordinator_.emplace(folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(),
-                                                         "--context", "1", "--state-dir", folder_ / "coordinator"});
+  start_coordinator();
   const std::string file = folder_.write("flow.yaml", R"yaml(
 name: floods
 jobs:
