@@ -66,7 +66,7 @@ struct CoordinatorSettings {
   CellCacheLimits cell_cache;                   // idle instances of a workflow in memory
   MessageAttachments files;                     // artifacts of messages
   std::string state_dir;                        // folder with files that are sent to agents; if empty, none are sent
-  std::shared_ptr<HeldFileLinks> file_links;    // of the HTTPS listener of this process; null: it has none
+  std::shared_ptr<HeldFileLinks> file_links;    // links that the HTTPS listener serves; null: no listener
   std::uint64_t transfer_rate = 0;              // maximum number of bytes of these files in a second; 0: unlimited
   Ceilings ceilings;                            // limits of the jobs that the coordinator starts for an actor
   std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job (job.max_script_bytes)

@@ -39,7 +39,7 @@ struct Curl {
 // call tries again. Thread-safe.
 Result<const Curl*> load_curl();
 
-// A handle of libcurl, whose connections stay open between requests. Not thread-safe.
+// A handle of libcurl. Its connections stay open between requests. Not thread-safe.
 struct CurlHandle {
   const Curl* curl;
   CURL* easy;

@@ -34,8 +34,8 @@ class HttpTransfer {
     int body_status = 0;                      // if not 0, an answer with another status ends at its head
     std::string ca = {};                      // as in HttpPost
     const std::atomic<bool>* stop = nullptr;  // true ends the transfer within a second
-    // SHA-256 of the public key of the server, as hex digits. If set, only a server with this key is accepted, whatever
-    // the name, the CA and the validity of its certificate. REQUIRES: the address begins with https://.
+    // SHA-256 of the public key of the server, as hex digits. If set, only a server with this key is accepted, and the
+    // name, the CA and the validity of its certificate are not checked. REQUIRES: the address begins with https://.
     std::string server_key_sha256 = {};
     const Networks* networks = nullptr;  // as in HttpPost
     std::uint32_t connect_timeout_ms = 5000;

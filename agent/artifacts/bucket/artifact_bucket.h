@@ -70,7 +70,7 @@ class ArtifactBucket {
     std::uint64_t changed_unix_ms = 0;  // start of the upload, or time of the object; 0: unknown
   };
   struct Page {
-    std::vector<ListedObject> objects;  // objects whose names have another form are left out
+    std::vector<ListedObject> objects;  // without those that have another form of name
     std::string next;                   // argument of the next call; empty after the last page
   };
   // Lists at most 1,000 objects of jobs.

@@ -31,7 +31,7 @@ class HeldFileSender final : public TimedLoop {
   static constexpr std::size_t kMaxContexts = 256;  // each needs a thread and connections
 
   struct Settings {
-    std::function<bool(Id)> is_served;               // whether the coordinator serves a context
+    std::function<bool(Id)> is_served;               // returns true for the contexts of the coordinator
     std::string state_dir;                           // if empty, nothing is sent
     std::uint64_t rate = 0;                          // see TransferLoop::Settings
     std::shared_ptr<HeldFileLinks> links = nullptr;  // see TransferLoop::Settings

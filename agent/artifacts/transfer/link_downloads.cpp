@@ -11,14 +11,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kNotFoundStatus = 404;
+constexpr int kPartialContentStatus = 206, kNotFoundStatus = 404;
 // A download that is slower for this time ends, and the pieces are requested through Redis. At this rate, a piece takes
 // 8 s, which is less than the silence that ends a transfer.
 constexpr std::uint32_t kMinLinkBytesPerS = 32U << 10, kLinkSilenceS = 5;
 
 }  // namespace
 
-// One download. run() is called by a thread of the pool, the other functions by any thread.
+// A running download. run() is called by a thread of the pool, the other functions by any thread.
 class LinkDownloads::Download {
  public:
   Download(DownloadNumber number, FileLink link, std::uint64_t file_bytes, std::uint64_t offset)
@@ -34,11 +34,11 @@ class LinkDownloads::Download {
     request.connect_timeout_ms = connect_timeout_ms;
     request.min_bytes_per_s = kMinLinkBytesPerS;
     request.silence_s = kLinkSilenceS;
-    request.body_status = 206;
+    request.body_status = kPartialContentStatus;
     request.stop = &is_stopped_;
     request.on_body = [&](std::string_view bytes) { return add_bytes(bytes, callbacks); };
     MJ_TRY(answer, http.perform(request));
-    if (answer.status != 206)
+    if (answer.status != request.body_status)
       return fail(answer.status == kNotFoundStatus ? Code::not_found : Code::unavailable,
                   "the holder answers with status " + std::to_string(answer.status));
     if (offset_ < file_bytes_) return fail(Code::unavailable, "the holder has sent less than the rest of the file");
@@ -82,7 +82,7 @@ class LinkDownloads::Download {
   const DownloadNumber number_;
   const FileLink link_;
   const std::uint64_t file_bytes_;
-  std::uint64_t offset_;  // of the current piece
+  std::uint64_t offset_;  // offset of the current piece
   std::string piece_;     // the bytes of the current piece that have arrived
   std::atomic<bool> is_stopped_{false};
   std::mutex mutex_;

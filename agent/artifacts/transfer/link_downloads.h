@@ -23,7 +23,8 @@ namespace mycojobs {
 class LinkDownloads {
  public:
   using DownloadNumber = std::uint64_t;
-  static constexpr std::size_t kMaxPieces = 4;  // of one download, passed to on_piece and not yet written
+  static constexpr std::size_t kMaxPieces =
+      4;  // pieces of a download that were passed to on_piece and are not written yet
 
   // Called by threads of the downloads; must not block.
   struct Callbacks {

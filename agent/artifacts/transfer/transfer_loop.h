@@ -6,7 +6,7 @@
 //                                                     v |
 //                                     strands of the disks of the contexts
 //
-// Where the holder has an HTTPS listener, the loop creates links, and receives large files by them (file_link.h).
+// The loop of a holder with an HTTPS listener creates links, by which other loops receive large files (file_link.h).
 //
 // PUBLISH can wait for the server, so the loop has a thread and a store of its own. Decision 35.
 #pragma once
@@ -47,7 +47,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     // Returns a further folder that can have the file of a job, besides those of artifacts/job_artifacts.h, or an empty
     // text. After an error nothing is sent. Called for each requested piece, by the thread of the loop. May be null.
     std::function<Result<std::string>(Id context, const std::string& job_key, const FileContent&)> find_folder = {};
-    std::shared_ptr<HeldFileLinks> links = nullptr;  // of the HTTPS listener of this process; null: it has none
+    std::shared_ptr<HeldFileLinks> links = nullptr;  // links that the HTTPS listener of this process serves; null: no listener
     // Networks in which files are downloaded over HTTPS; null permits any address. No link is requested if it is empty.
     std::shared_ptr<const Networks> link_networks = nullptr;
     LinkTimes link_times = {};

@@ -115,8 +115,8 @@ class TransferReceiver {
     std::shared_ptr<ReceivedFile> file;
     bool is_second_attempt = false;
     LinkState link_state = LinkState::none;
-    std::uint64_t link_deadline_ms = 0;  // of the states requested and connecting
-    std::uint64_t link_offset = 0;       // of the next piece when the link was requested
+    std::uint64_t link_deadline_ms = 0;  // end of the states requested and connecting
+    std::uint64_t link_offset = 0;       // offset of the next piece when the link was requested
     std::uint32_t link_count = 0;        // links that were requested
     DownloadNumber download = 0;         // 0: none
     bool has_downloaded = false;         // the current download has sent a piece
