@@ -9,26 +9,58 @@ namespace {
 constexpr std::size_t kHeaderBytes = 5;  // u32 length, u8 kind
 }
 
-void append_frame(std::string& out, FrameKind kind, std::string_view payload) {
-  const auto size = static_cast<std::uint32_t>(payload.size());
+namespace {
+void append_header(std::string& out, FrameKind kind, std::size_t payload_bytes) {
+  const auto size = static_cast<std::uint32_t>(payload_bytes);
   for (unsigned shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(size >> shift));
   out.push_back(static_cast<char>(kind));
+}
+
+std::string format_file_header(std::string_view path, unsigned mode) {
+  char octal_mode[12];
+  std::snprintf(octal_mode, sizeof octal_mode, "%o", mode);
+  std::string header(path);
+  header += '\0';
+  header += octal_mode;
+  header += '\0';
+  return header;
+}
+}  // namespace
+
+void append_frame(std::string& out, FrameKind kind, std::string_view payload) {
+  append_header(out, kind, payload.size());
   out.append(payload);
 }
 
 void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view content) {
-  char octal_mode[12];
-  std::snprintf(octal_mode, sizeof octal_mode, "%o", mode);
-  std::string file_header(path);
-  file_header += '\0';
-  file_header += octal_mode;
-  file_header += '\0';
-  const std::size_t max_part_bytes = kMaxFileFrameBytes - file_header.size();
-  do {  // an empty file also needs one frame
-    const std::string_view part = content.substr(0, max_part_bytes);
-    append_frame(out, FrameKind::file, file_header + std::string(part));
+  append_file(out, path, mode, content.size(), [&content](std::span<char> part) {
+    content.copy(part.data(), part.size());
     content.remove_prefix(part.size());
-  } while (!content.empty());
+    return true;
+  });
+}
+
+bool append_file(std::string& out, std::string_view path, unsigned mode, std::uint64_t bytes,
+                 const std::function<bool(std::span<char>)>& read_part) {
+  const std::string header = format_file_header(path, mode);
+  const std::uint64_t max_part_bytes = kMaxFileFrameBytes - header.size();
+  do {  // an empty file also needs one frame
+    const auto part_bytes = static_cast<std::size_t>(std::min(bytes, max_part_bytes));
+    append_header(out, FrameKind::file, header.size() + part_bytes);
+    out += header;
+    const std::size_t part_begin = out.size();
+    out.resize(part_begin + part_bytes);
+    if (!read_part(std::span(out).subspan(part_begin))) return false;
+    bytes -= part_bytes;
+  } while (bytes > 0);
+  return true;
+}
+
+std::uint64_t encoded_file_bytes(std::string_view path, unsigned mode, std::uint64_t bytes) {
+  const std::uint64_t header_bytes = format_file_header(path, mode).size();
+  const std::uint64_t max_part_bytes = kMaxFileFrameBytes - header_bytes;
+  const std::uint64_t frames = std::max<std::uint64_t>(1, (bytes + max_part_bytes - 1) / max_part_bytes);
+  return bytes + frames * (kHeaderBytes + header_bytes);
 }
 
 void FrameReader::begin_frame(const std::function<void(Frame&&)>& sink) {

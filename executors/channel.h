@@ -42,6 +42,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,12 @@ inline constexpr const char* kFlowFile = "/job/flow.json";
 void append_frame(std::string& out, FrameKind, std::string_view payload);
 // Splits the file into as many frames as necessary. path: below /job, without NUL.
 void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view content);
+// The same for a file of this size whose content `read_part` writes into consecutive buffers. Returns false as soon as
+// `read_part` returns false; `out` is incomplete then.
+bool append_file(std::string& out, std::string_view path, unsigned mode, std::uint64_t bytes,
+                 const std::function<bool(std::span<char>)>& read_part);
+// Returns the number of bytes that append_file() appends.
+std::uint64_t encoded_file_bytes(std::string_view path, unsigned mode, std::uint64_t bytes);
 
 struct FrameLimit {
   FrameKind kind;

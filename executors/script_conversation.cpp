@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "executors/channel.h"
@@ -154,41 +155,53 @@ std::string encode_inputs(const ScriptInputs& inputs, bool use_ids_as_keys) {
   return out;
 }
 
-// Appends a file of this host.
-Result<void> append_stored_file(std::string& request, const std::string& path, unsigned mode,
-                                const StoredArtifact& stored, const std::string& description) {
-  std::ifstream file(stored.path, std::ios::binary);
-  std::string bytes(stored.bytes, '\0');
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-    return fail(Code::unavailable, fmt::format("inputs: {} cannot be read: {}", description, stored.path));
-  append_file(request, path, mode, bytes);
-  return {};
-}
+// A file of the job: its content, or an artifact on this host.
+struct RequestFile {
+  std::string path;
+  unsigned mode;
+  std::string_view content = {};
+  const StoredArtifact* stored = nullptr;
+  std::string description = {};  // of `stored`, for errors
 
-Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras,
-                          const ScriptInputs& inputs, bool has_input_names) {
+  std::uint64_t bytes() const { return stored != nullptr ? stored->bytes : content.size(); }
+};
+
+// inputs_by_id: the inputs keyed by id for programs, or empty. The result refers to the arguments.
+std::vector<RequestFile> list_files(const JobFacts& facts, const ScriptExtras& extras, std::string_view inputs_by_id) {
   constexpr unsigned kOwnerReadable = 0400, kReadable = 0444, kExecutable = 0555;
-  for (const Secret& secret : facts.secrets)
-    append_file(request, "secrets/" + secret.name, kOwnerReadable, secret.value);
-  if (!extras.command.empty() && has_input_names)
-    append_file(request, kInputsByIdName, kOwnerReadable, encode_inputs(inputs, true));
-  for (const ScriptFile& file : extras.files) append_file(request, file.path, file.mode, file.bytes);
-  request += extras.encoded_files;
+  std::vector<RequestFile> files;
+  for (const Secret& secret : facts.secrets) files.push_back({"secrets/" + secret.name, kOwnerReadable, secret.value});
+  if (!inputs_by_id.empty()) files.push_back({kInputsByIdName, kOwnerReadable, inputs_by_id});
+  for (const ScriptFile& file : extras.files) files.push_back({file.path, file.mode, file.bytes});
   if (const SubmittedFiles* submitted = facts.job.submitted_files.get()) {
-    if (submitted->stdin_bytes) append_file(request, kStdinName, kOwnerReadable, *submitted->stdin_bytes);
-    for (const auto& [name, bytes] : submitted->files)
-      append_file(request, kFilesName + ('/' + name), kReadable, bytes);
+    if (submitted->stdin_bytes) files.push_back({kStdinName, kOwnerReadable, *submitted->stdin_bytes});
+    for (const auto& [name, bytes] : submitted->files) files.push_back({kFilesName + ('/' + name), kReadable, bytes});
   }
   for (const auto& [job, artifact] : facts.files) {
-    MJ_CHECK(append_stored_file(request, "inputs/" + job + "/" + artifact.name,
-                                artifact.executable ? kExecutable : kReadable, artifact,
-                                fmt::format("the artifact {} of job {}", excerpt(artifact.name), excerpt(job))));
+    files.push_back({"inputs/" + job + "/" + artifact.name,
+                     artifact.executable ? kExecutable : kReadable,
+                     {},
+                     &artifact,
+                     fmt::format("the artifact {} of job {}", excerpt(artifact.name), excerpt(job))});
   }
   for (const StoredArtifact& upload : facts.uploads) {
-    MJ_CHECK(append_stored_file(request, kFilesName + ('/' + upload.name), kReadable, upload,
-                                "the uploaded file " + excerpt(upload.name)));
+    files.push_back(
+        {kFilesName + ('/' + upload.name), kReadable, {}, &upload, "the uploaded file " + excerpt(upload.name)});
   }
-  return {};
+  return files;
+}
+
+Result<void> append_request_file(std::string& request, const RequestFile& file) {
+  if (file.stored == nullptr) {
+    append_file(request, file.path, file.mode, file.content);
+    return {};
+  }
+  std::ifstream stream(file.stored->path, std::ios::binary);
+  const auto read_part = [&stream](std::span<char> part) {
+    return static_cast<bool>(stream.read(part.data(), static_cast<std::streamsize>(part.size())));
+  };
+  if (stream && append_file(request, file.path, file.mode, file.bytes(), read_part)) return {};
+  return fail(Code::unavailable, fmt::format("inputs: {} cannot be read: {}", file.description, file.stored->path));
 }
 
 // Returns the value of the variable no_proxy. A job connects to its own loopback addresses without the proxy. Loopback
@@ -298,19 +311,20 @@ Result<std::string> encode_script_request(const JobFacts& facts, const ScriptExt
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
   MJ_CHECK(check_size("inputs", inputs_text.size(), kMaxInputsBytes));
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));
-  std::string request;
+  const bool needs_inputs_by_id = !extras.command.empty() && !names.empty();
+  const std::string inputs_by_id = needs_inputs_by_id ? encode_inputs(inputs, true) : std::string();
+  const std::vector<RequestFile> files = list_files(facts, extras, inputs_by_id);
   // The memory is reserved once: growing the string would temporarily need three times its size.
-  std::size_t file_bytes = extras.encoded_files.size();
-  if (facts.job.submitted_files != nullptr) file_bytes += count_submitted_bytes(facts.job) + 1024 * kMaxJobFiles;
-  for (const auto& [job, artifact] : facts.files) file_bytes += artifact.bytes + 1024;
-  for (const StoredArtifact& upload : facts.uploads) file_bytes += upload.bytes + 1024;
-  for (const ScriptFile& file : extras.files) file_bytes += file.bytes.size() + 1024;
+  std::uint64_t file_bytes = extras.encoded_files.size();
+  for (const RequestFile& file : files) file_bytes += encoded_file_bytes(file.path, file.mode, file.bytes());
+  std::string request;
   request.reserve(facts_text.size() + environment.size() + inputs_text.size() + facts.job.script.size() + file_bytes +
                   32);
   append_frame(request, FrameKind::facts, facts_text);
   append_frame(request, FrameKind::environment, environment);
   append_frame(request, FrameKind::inputs, inputs_text);
-  MJ_CHECK(append_files(request, facts, extras, inputs, !names.empty()));
+  for (const RequestFile& file : files) MJ_CHECK(append_request_file(request, file));
+  request += extras.encoded_files;
   append_frame(request, FrameKind::script, facts.job.script);
   return request;
 }

@@ -11,6 +11,7 @@
 #include "executors/executor_table.h"
 #include "executors/python/python_driver.h"
 #include "executors/script_conversation.h"
+#include "support/process.h"
 
 namespace mycojobs {
 namespace {
@@ -190,6 +191,27 @@ TEST(Request, ProgramReceivesItsInputsById) {
   EXPECT_NE(with.find(R"({"2001":{"size":"9"},"build":{"size":9}})"), std::string::npos);
   EXPECT_NE(with.find(R"({"2001":{"size":"9"},"2000":{"size":9}})"), std::string::npos);
   EXPECT_NE(with.find(R"("input_names":{"2000":"build"})"), std::string::npos);
+}
+
+// The request is in memory once, however large the files are.
+TEST(Request, LargeArtifactIsReadIntoMemoryOnce) {
+  const test::TempDir folder;
+  const std::string content(3 * kMaxFileFrameBytes, 'z');
+  JobFacts facts = test::make_facts("pass");
+  facts.files.emplace_back(
+      "build", StoredArtifact{"app", "", content.size(), folder.write("app", content), /*executable=*/true});
+  const std::string request = *encode_script_request(facts, {"python", "python"});
+  EXPECT_LT(request.capacity(), request.size() + 64) << "the memory was reserved exactly";
+  std::string received;
+  const std::string header = std::string("inputs/build/app") + '\0' + "555" + '\0';
+  for (const std::string& payload : split_payloads(request)) {
+    if (payload.starts_with(header)) received += payload.substr(header.size());
+  }
+  EXPECT_TRUE(received == content);
+  facts.files.front().second.bytes += 1;
+  const auto incomplete = encode_script_request(facts, {"python", "python"});
+  ASSERT_FALSE(incomplete);
+  EXPECT_THAT(incomplete.error().message, HasSubstr("the artifact \"app\" of job \"build\" cannot be read"));
 }
 
 constexpr const char* kFlowData = R"({"inputs": {"region": "eu", "days": 7}, "signals": {"go": {"who": 12}},

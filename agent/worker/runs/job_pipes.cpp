@@ -125,7 +125,7 @@ void JobPipes::send(const std::function<std::string()>& next_bytes) {
   const Fd& requests = descriptor(JobPipe::requests);
   while (requests && !is_full) {
     if (sent_ == outgoing_.size()) {
-      outgoing_ = next_bytes();
+      next_bytes().swap(outgoing_);  // an assignment of an empty string would keep the memory of a large request
       sent_ = 0;
       if (outgoing_.empty()) break;
     }
