@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Follows the log of a job that writes much output, from another state folder. Compares the received bytes with those that the job has written.
+"""Measures `mycojobs job logs --follow` for a job with much output, and compares the received bytes with the output of the job.
 
-Starts a Redis server with an append-only file, and an agent. Measures the time, the memory of the agent and of the follower, and memory and append-only
-file of Redis. Exits with 1 if a byte is missing.
+Starts a Redis server with an append-only file, and an agent. The follower uses another state folder than the agent, so the lines are requested from the
+agent through Redis. Measures the time, the memory of the agent, the follower and Redis, and the size of the append-only file. Exits with 1 if the received
+bytes differ from the output.
 
 Usage: bench/logs.py [--mebibytes N] [--rate SIZE] [--folder FOLDER]
 """
@@ -28,6 +29,7 @@ for first in range(0, int(os.environ["LINES"]), 64):
 
 
 def make_line(number):
+    """Returns a line of the output of SCRIPT."""
     return f"{number:010d} ".ljust(LINE_BYTES - 1, ".").encode() + b"\n"
 
 
@@ -38,7 +40,7 @@ def find_free_port():
 
 
 def read_memory(pid):
-    """Resident bytes of a process, without its children."""
+    """Returns the resident bytes of a process without its children, or 0 for an exited process."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -46,20 +48,21 @@ def read_memory(pid):
         return 0
 
 
-class PeakMemory(threading.Thread):
-    """Samples the memory of processes until stop()."""
+class MemorySampler(threading.Thread):
+    """Records the maximum memory of processes every 50 ms, until stop()."""
 
     def __init__(self, **pids):
         super().__init__(daemon=True)
-        self.pids, self.peaks, self.stopped = pids, {name: 0 for name in pids}, threading.Event()
+        self.pids, self.peaks, self.stop_event = pids, {name: 0 for name in pids}, threading.Event()
 
     def run(self):
-        while not self.stopped.wait(0.05):
+        while not self.stop_event.wait(0.05):
             for name, pid in self.pids.items():
                 self.peaks[name] = max(self.peaks[name], read_memory(pid))
 
     def stop(self):
-        self.stopped.set()
+        """Ends the thread, and returns the maximum memory of each process in bytes."""
+        self.stop_event.set()
         self.join()
         return self.peaks
 
@@ -73,6 +76,7 @@ def wait_for(condition):
 
 
 def measure(folder, arguments):
+    """Runs the job, and prints the figures. Returns whether the received bytes are equal to the output of the job."""
     lines = arguments.mebibytes * (1 << 20) // LINE_BYTES
     address = f"redis://127.0.0.1:{(port := find_free_port())}"
     with open(f"{folder}/log", "ab") as log:
@@ -92,18 +96,18 @@ def measure(folder, arguments):
                                  capture_output=True, text=True).stdout.split()[0]
             start = time.monotonic()
             follower = subprocess.Popen([MYCOJOBS, "job", "logs", *common, "--follow", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            memory = PeakMemory(agent=agent.pid, follower=follower.pid)
-            memory.start()
+            sampler = MemorySampler(agent=agent.pid, follower=follower.pid)
+            sampler.start()
             digest, received = hashlib.sha256(), 0
             while block := follower.stdout.read(1 << 20):
                 digest.update(block)
                 received += len(block)
-            notes = follower.stderr.read().decode(errors="replace")
+            messages = follower.stderr.read().decode(errors="replace")
             follower.wait()
-            seconds, peaks = time.monotonic() - start, memory.stop()
-            peak = int(re.search(rb"used_memory_peak:(\d+)", client.call("INFO", "memory")).group(1))
-            aof = sum(os.path.getsize(f"{folder}/appendonlydir/{name}") for name in os.listdir(f"{folder}/appendonlydir"))
-            disk = sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(f"{folder}/agent/contexts/1/logs") for name in names)
+            seconds, peaks = time.monotonic() - start, sampler.stop()
+            redis_peak = int(re.search(rb"used_memory_peak:(\d+)", client.call("INFO", "memory")).group(1))
+            aof_bytes = sum(os.path.getsize(f"{folder}/appendonlydir/{name}") for name in os.listdir(f"{folder}/appendonlydir"))
+            spool_bytes = sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(f"{folder}/agent/contexts/1/logs") for name in names)
         finally:
             end_process(agent)
             end_process(redis)
@@ -113,9 +117,9 @@ def measure(folder, arguments):
     mebibyte = 1 << 20
     print(f"written {lines * LINE_BYTES / mebibyte:,.0f} MiB, received {received / mebibyte:,.0f} MiB in {seconds:.1f} s, "
           f"{received / mebibyte / seconds:.1f} MiB/s")
-    print(f"highest memory: agent {peaks['agent'] / mebibyte:.1f} MiB, follower {peaks['follower'] / mebibyte:.1f} MiB, Redis {peak / mebibyte:.1f} MiB")
-    print(f"append-only file {aof / mebibyte:.1f} MiB, log on the disk of the agent {disk / mebibyte:,.0f} MiB")
-    print(notes, end="")
+    print(f"maximum memory: agent {peaks['agent'] / mebibyte:.1f} MiB, follower {peaks['follower'] / mebibyte:.1f} MiB, Redis {redis_peak / mebibyte:.1f} MiB")
+    print(f"append-only file {aof_bytes / mebibyte:.1f} MiB, log on the disk of the agent {spool_bytes / mebibyte:,.0f} MiB")
+    print(messages, end="")
     return digest.digest() == expected.digest()
 
 
@@ -127,7 +131,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         is_complete = measure(folder, arguments)
-    print("the received output is complete" if is_complete else "the received output is not what the job has written")
+    print("the received output is complete" if is_complete else "the received output differs from the output of the job")
     sys.exit(0 if is_complete else 1)
 
 

@@ -1,13 +1,16 @@
-"""mycojobs beside its peers: what `./dev bench` runs.
+"""The comparison of mycojobs with other job systems, which `./dev bench` runs.
 
-plan.py             the table: workloads x systems, sizes
-run.py, stage.py    systems in turn, round after round; each with a Redis and a folder of its own
-systems/            one file a system, all with the face of systems/base.py; table.py names them
-workloads/          what is measured: on a system that is up (shared), on systems of its own (own), of ours alone (alone)
-delivery.py         exact delivery: every id once
-results.py          rows of figures, kept as JSON
-page.py, sections.py, targets.py, plots.py, svg.py, tables.py      from rows to the page
-jobs.py, celery_app.py, beanstalk_loop.py, bullmq/                 what runs in the peers' workers and clients
+plan.py               the workloads with their systems, and the sizes of quick and full runs
+run.py                runs the workloads, and collects the rows of the results
+system_factory.py     starts the systems, each with its own Redis and folder
+systems/              one file for each system, with the interface System of systems/base.py; table.py lists the systems
+workloads/            shared.py: workloads on a running system; own.py: workloads that start their own systems; alone.py:
+                      workloads of mycojobs alone
+delivery.py           checks that each job ran once
+results.py            reads and writes the results, which are JSON files
+page.py, sections.py, targets.py, plots.py, svg.py, tables.py      write the report
+jobs.py, celery_app.py, beanstalk_loop.py, bullmq/                 run in the workers and clients of the other systems
 
-A new system is a class with the face of System and a line in systems/table.py; a new workload a function and a line in plan.py.
+A new system needs a subclass of System and a line in systems/table.py. A new workload needs a function and a line in
+plan.py.
 """

@@ -1,4 +1,4 @@
-"""Celery's application: named with -A by its worker, made anew by the bench for each of its systems."""
+"""The Celery application. Workers load `app` (celery -A); the bench calls make_app() for each Celery system."""
 import os
 
 from celery import Celery
@@ -6,16 +6,17 @@ from celery import Celery
 from . import jobs
 
 
-def make():
+def make_app():
+    """Creates an application with the Redis of the environment variable BENCH_REDIS as its broker and result backend."""
     socket = os.environ["BENCH_REDIS"]
-    made = Celery(
+    celery = Celery(
         "bench",
         broker=f"redis+socket://{socket}?virtual_host=0",
         backend=f"redis+socket://{socket}?virtual_host=1",
         set_as_current=False,
     )
-    made.task(jobs.run, name="run")
-    return made
+    celery.task(jobs.run_job, name="run")
+    return celery
 
 
-app = make() if "BENCH_REDIS" in os.environ else None
+app = make_app() if "BENCH_REDIS" in os.environ else None

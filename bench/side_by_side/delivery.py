@@ -1,66 +1,70 @@
-"""Exact delivery: of the jobs that were sent, each once, and no other."""
+"""Checks that each submitted job ran exactly once, and that no other job ran."""
 import collections
 import dataclasses
 
 
 class Skipped(Exception):
-    """Not measured, and why: no figure, and no verdict on what was not waited for. left: jobs are still queued."""
+    """Raised by a workload that cannot be measured; the message is the reason. has_remaining_jobs: the queue of the
+    system still contains jobs of the workload, so the system cannot be used by further workloads."""
 
-    def __init__(self, why, left=False):
-        super().__init__(why)
-        self.left = left
+    def __init__(self, reason, has_remaining_jobs=False):
+        super().__init__(reason)
+        self.has_remaining_jobs = has_remaining_jobs
 
 
 @dataclasses.dataclass
-class Verdict:
-    """What a check of one workload has found."""
+class DeliveryVerdict:
+    """Result of check_delivery(): the number of submitted jobs, and the ids of the jobs that did not run once."""
 
     sent: int
     lost: list
-    doubled: list
+    duplicated: list
     unknown: list
 
     @property
-    def exact(self):
-        return not (self.lost or self.doubled or self.unknown)
+    def is_exact(self):
+        return not (self.lost or self.duplicated or self.unknown)
 
-    def text(self):
-        if self.exact:
+    def to_text(self):
+        if self.is_exact:
             return f"{self.sent} of {self.sent} once"
         parts = [
-            f"{len(ids)} {word} ({', '.join(str(each) for each in sorted(ids)[:3])}{', ...' if len(ids) > 3 else ''})"
-            for word, ids in (("lost", self.lost), ("doubled", self.doubled), ("unknown", self.unknown))
+            f"{len(ids)} {kind} ({', '.join(str(ident) for ident in sorted(ids)[:3])}{', ...' if len(ids) > 3 else ''})"
+            for kind, ids in (("lost", self.lost), ("duplicated", self.duplicated), ("unknown", self.unknown))
             if ids
         ]
         return f"of {self.sent}: " + ", ".join(parts)
 
 
-def check(sent, seen):
-    """Compares the ids that were sent (each once) with those that ran, as often as they ran."""
-    expected = set(sent)
-    times = collections.Counter(seen)
-    return Verdict(
+def check_delivery(sent_ids, started_ids):
+    """Compares the ids of the submitted jobs with the ids of the started jobs. A job that started twice is listed twice
+    in started_ids."""
+    expected = set(sent_ids)
+    starts = collections.Counter(started_ids)
+    return DeliveryVerdict(
         len(expected),
-        [each for each in expected if times[each] == 0],
-        [each for each in expected if times[each] > 1],
-        [each for each in times if each not in expected],
+        [ident for ident in expected if starts[ident] == 0],
+        [ident for ident in expected if starts[ident] > 1],
+        [ident for ident in starts if ident not in expected],
     )
 
 
-class Ledger:
-    """The file in which each job of a peer writes "id moment" as it starts: one write to an open file, about 2 us."""
+class StartLedger:
+    """Reads the file to which each job of the other systems appends a line "<id> <monotonic seconds>" when it starts. A
+    job writes its line with one write() to an open file, which takes about 2 us."""
 
     def __init__(self, path):
         self.path = path
-        self.at = 0
+        self.offset = 0
         open(path, "ab").close()
 
-    def news(self):
-        """[(id, monotonic seconds)] since the last call. A line that is not yet whole is left for the next one."""
+    def read_new_entries(self):
+        """Returns [(id, monotonic seconds)] of the lines since the previous call. An incomplete last line is returned by
+        a later call."""
         with open(self.path, "rb") as file:
-            file.seek(self.at)
+            file.seek(self.offset)
             data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self.at += len(whole)
-        rows = (line.split() for line in whole.splitlines())
-        return [(int(ident), float(moment)) for ident, moment in rows]
+        complete_lines = data[: data.rfind(b"\n") + 1]
+        self.offset += len(complete_lines)
+        rows = (line.split() for line in complete_lines.splitlines())
+        return [(int(ident), float(seconds)) for ident, seconds in rows]

@@ -1,4 +1,4 @@
-"""The private Redis of one system: the same configuration for all of them."""
+"""The Redis server of one system. All systems have the same configuration."""
 import os
 import shutil
 import tempfile
@@ -6,28 +6,28 @@ import tempfile
 from .host import BUILD
 from .processes import Process, wait_for
 
-# Differences from the defaults of redis-server. A run varies only appendonly.
+# Differences from the defaults of redis-server. The rounds of a run differ only in appendonly.
 SETTINGS = {"port": "0", "save": "", "appendfsync": "everysec", "databases": "16", "daemonize": "no"}
 
 
 class PrivateRedis:
-    """On a unix socket in a short folder (sun_path is short), its files below build/bench: on a disk, so that appending
-    to them costs what it costs."""
+    """A Redis server on a unix socket. Its files are below build/bench, so that the append-only file is written to a disk.
+    The socket is in a folder with a short path, since sun_path is limited."""
 
     def __init__(self, aof):
         os.makedirs(BUILD, exist_ok=True)
         self.folder = tempfile.mkdtemp(prefix="run-", dir=BUILD)
-        self.sockets = tempfile.mkdtemp(prefix="mjb-")
-        self.socket = os.path.join(self.sockets, "redis")
+        self.socket_folder = tempfile.mkdtemp(prefix="mjb-")
+        self.socket = os.path.join(self.socket_folder, "redis")
         settings = SETTINGS | {"dir": self.folder, "unixsocket": self.socket, "appendonly": "yes" if aof else "no"}
-        words = [word for key, value in settings.items() for word in ("--" + key, value)]
-        self.process = Process(["redis-server", *words], os.path.join(self.folder, "redis.log"))
-        wait_for(self._up, "Redis")
+        arguments = [argument for key, value in settings.items() for argument in ("--" + key, value)]
+        self.process = Process(["redis-server", *arguments], os.path.join(self.folder, "redis.log"))
+        wait_for(self._is_ready, "Redis")
 
-    def _up(self):
-        import redis  # here, as in client(): the bench's own tests do without Debian's python3-redis
+    def _is_ready(self):
+        import redis  # not at the top of the file, since the tests of the bench run without python3-redis
 
-        self.process.check()
+        self.process.raise_if_exited()
         try:
             return self.client().ping()
         except redis.ConnectionError:
@@ -38,20 +38,22 @@ class PrivateRedis:
 
         return redis.Redis(unix_socket_path=self.socket, db=database)
 
-    def settle(self):
-        """Until no child rewrites what has been stored: that is a cost of the storing. A rewrite that storing has nearly
-        made due would fall into what is measured, or not, by a few bytes: it is done now, for each system."""
+    def finish_rewrites(self):
+        """Waits for running rewrites of the append-only file, which are part of the cost of storing the jobs. Then runs a
+        rewrite for each system: otherwise a few bytes would decide whether a rewrite runs during the measurement."""
 
-        def busy():
+        def is_idle():
             info = self.client().info("persistence")
-            return info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"] or info["rdb_bgsave_in_progress"]
+            return not (
+                info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"] or info["rdb_bgsave_in_progress"]
+            )
 
-        wait_for(lambda: not busy(), "the end of a rewrite of the append-only file", 300)
+        wait_for(is_idle, "the end of a rewrite of the append-only file", 300)
         if self.client().config_get("appendonly")["appendonly"] == "yes":
             self.client().bgrewriteaof()
-            wait_for(lambda: not busy(), "the end of a rewrite of the append-only file", 300)
+            wait_for(is_idle, "the end of a rewrite of the append-only file", 300)
 
     def stop(self):
         self.process.stop()
-        for folder in (self.folder, self.sockets):
+        for folder in (self.folder, self.socket_folder):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,17 +1,22 @@
-"""Runs the plan: systems in turn, round after round; rows are all that is kept."""
+"""Runs the workloads of the plan for all systems, and collects the rows of the results."""
 import sys
 import time
 import traceback
 
 from .delivery import Skipped
 from .plan import WORKLOADS
-from .processes import Others
-from .stage import Stage
+from .processes import ForeignCpuMeter
+from .system_factory import SystemFactory
 
 
 class Run:
-    """rows: {workload, variant, system, aof, round, figures} others (use of the machine, 0 to 1),
-    and one of {delivery, exact}, {skipped}, {error}."""
+    """A run of the bench. `rows` has one row for each measurement:
+
+    {workload, variant, system, aof, round}    identify the measurement
+    {figures, others}                          the measured values; fraction of the CPU time that other processes used
+    {delivery, exact}                          the result of check_delivery(), if the workload checks the delivery
+    {skipped} or {error}                       the reason why there are no figures
+    """
 
     def __init__(self, names, aof_modes, rounds, sizes):
         self.workloads = {name: WORKLOADS[name] for name in names}
@@ -19,92 +24,99 @@ class Run:
         self.rounds = rounds
         self.sizes = sizes
         self.rows = []
-        self.complaints = []
+        self.audit_findings = []
         self.begin = time.monotonic()
 
-    def say(self, text):
+    def log_progress(self, text):
         minutes, seconds = divmod(int(time.monotonic() - self.begin), 60)
         print(f"[{minutes:02}:{seconds:02}] {text}", file=sys.stderr, flush=True)
 
-    def all(self):
+    def run_all(self):
         for round_ in range(self.rounds):
             for aof in self.aof_modes:
-                self._shared(round_, aof)
-                self._own(round_, aof)
+                self._run_shared_workloads(round_, aof)
+                self._run_separate_workloads(round_, aof)
 
-    def _shared(self, round_, aof):
-        workloads = {name: each for name, each in self.workloads.items() if each.shared}
-        systems = list(dict.fromkeys(system for each in workloads.values() for system in each.systems))
-        turn = round_ % len(systems) if systems else 0
-        for system in systems[turn:] + systems[:turn]:
-            wanted = [name for name, each in workloads.items() if system in each.systems]
-            while wanted:  # repeats for the workloads after a failed workload
-                wanted = self._session(system, wanted, round_, aof)
+    def _run_shared_workloads(self, round_, aof):
+        """Runs the workloads that use a running system. Each round begins with another system."""
+        workloads = {name: workload for name, workload in self.workloads.items() if workload.uses_running_system}
+        systems = list(dict.fromkeys(system for workload in workloads.values() for system in workload.systems))
+        first = round_ % len(systems) if systems else 0
+        for system in systems[first:] + systems[:first]:
+            pending = [name for name, workload in workloads.items() if system in workload.systems]
+            while pending:
+                pending = self._run_session(system, pending, round_, aof)
 
-    def _session(self, name, wanted, round_, aof):
-        """Runs workloads on one start of the system; what is left if one of them failed."""
-        done = 0
+    def _run_session(self, name, workloads, round_, aof):
+        """Starts a system and runs workloads on it. After a workload that has failed or left jobs in the queue, the
+        system is stopped; returns the workloads that must run on a new start of the system."""
+        started = 0
         try:
-            with Stage(aof, self.complaints).started(name) as system:
-                for done, workload in enumerate(wanted, 1):
-                    self.say(f"round {round_ + 1}/{self.rounds} · AOF {'on' if aof else 'off'} · {name} · {workload}")
+            with SystemFactory(aof, self.audit_findings).start_system(name) as system:
+                for started, workload in enumerate(workloads, 1):
+                    self.log_progress(
+                        f"round {round_ + 1}/{self.rounds} · AOF {'on' if aof else 'off'} · {name} · {workload}"
+                    )
                     row = {"workload": workload, "variant": "", "system": name, "aof": aof, "round": round_}
-                    others = Others()
+                    foreign_cpu = ForeignCpuMeter()
                     try:
-                        figures, verdict = WORKLOADS[workload].run(system, self.sizes.of(name))
-                        self._keep(row | {"others": others.share()}, figures, verdict)
-                    except Skipped as why:
-                        self.rows.append(row | {"skipped": str(why)})
-                        if why.left:  # the other workloads need a system without the remaining jobs
-                            return wanted[done:]
+                        figures, verdict = WORKLOADS[workload].run(system, self.sizes.for_system(name))
+                        self._add_figures(row | {"others": foreign_cpu.read_fraction()}, figures, verdict)
+                    except Skipped as skipped:
+                        self.rows.append(row | {"skipped": str(skipped)})
+                        if skipped.has_remaining_jobs:
+                            return workloads[started:]
             return []
         except Exception as error:
-            if not done:  # the system did not start, so all workloads fail
-                self._failed(name, wanted, round_, aof, error)
+            if not started:  # the system did not start, so all workloads have failed
+                self._add_failure(name, workloads, round_, aof, error)
                 return []
-            self._failed(name, wanted[done - 1 : done], round_, aof, error)
-            return wanted[done:]
+            self._add_failure(name, workloads[started - 1 : started], round_, aof, error)
+            return workloads[started:]
 
-    def _failed(self, name, workloads, round_, aof, error):
+    def _add_failure(self, name, workloads, round_, aof, error):
         traceback.print_exception(error)
-        said = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
         for workload in workloads:
             row = {"workload": workload, "variant": "", "system": name, "aof": aof, "round": round_}
-            self.rows.append(row | {"error": said})
-        self.say(f"{name} · {', '.join(workloads)} failed: {error}; logs are below build/bench")
+            self.rows.append(row | {"error": text})
+        self.log_progress(f"{name} · {', '.join(workloads)} failed: {error}; the logs are below build/bench")
 
-    def _own(self, round_, aof):
+    def _run_separate_workloads(self, round_, aof):
+        """Runs the workloads that start their own systems."""
         for name, workload in self.workloads.items():
-            repeat = min(self.rounds, workload.repeats)
-            if workload.shared or round_ >= repeat or (not workload.both_aof and aof != self.aof_modes[-1]):
+            rounds = min(self.rounds, workload.max_rounds)
+            is_other_mode = not workload.runs_in_all_aof_modes and aof != self.aof_modes[-1]
+            if workload.uses_running_system or round_ >= rounds or is_other_mode:
                 continue
-            self.say(f"round {round_ + 1}/{repeat} · AOF {'on' if aof else 'off'} · {name}")
+            self.log_progress(f"round {round_ + 1}/{rounds} · AOF {'on' if aof else 'off'} · {name}")
             try:
                 for system, variant, figures, verdict in workload.run(
-                    Stage(aof, self.complaints), workload.systems, self.sizes
+                    SystemFactory(aof, self.audit_findings), workload.systems, self.sizes
                 ):
-                    self.say(f"round {round_ + 1}/{repeat} · {name} · {system} {variant}".rstrip() + " done")
+                    self.log_progress(f"round {round_ + 1}/{rounds} · {name} · {system} {variant}".rstrip() + " done")
                     row = {"workload": name, "variant": variant, "system": system, "aof": aof, "round": round_}
                     if isinstance(figures, Skipped):
                         self.rows.append(row | {"skipped": str(figures)})
                     else:
-                        self._keep(row, figures, verdict)
+                        self._add_figures(row, figures, verdict)
             except Exception as error:
-                self._failed("mycojobs" if len(workload.systems) == 1 else "all", [name], round_, aof, error)
+                self._add_failure("mycojobs" if len(workload.systems) == 1 else "all", [name], round_, aof, error)
 
-    def _keep(self, row, figures, verdict):
+    def _add_figures(self, row, figures, verdict):
         row["figures"] = figures
         if verdict:
-            row |= {"exact": verdict.exact, "delivery": verdict.text()}
-            if not verdict.exact:
-                self.say(f"{row['system']} · {row['workload']} · DELIVERY: {verdict.text()}")
+            row |= {"exact": verdict.is_exact, "delivery": verdict.to_text()}
+            if not verdict.is_exact:
+                self.log_progress(f"{row['system']} · {row['workload']} · DELIVERY: {verdict.to_text()}")
         self.rows.append(row)
 
-    def problems(self):
-        """What makes the run fail: ours failed or was not exact, or a check found something."""
-        bad = [
+    def list_problems(self):
+        """Returns the reasons for which the run fails: failed workloads and inexact delivery of mycojobs, and findings of
+        the audits."""
+        failures = [
             f"{row['workload']}: {row.get('error') or row['delivery']}"
             for row in self.rows
             if row["system"].startswith(("mycojobs", "all")) and ("error" in row or not row.get("exact", True))
         ]
-        return bad + self.complaints
+        return failures + self.audit_findings

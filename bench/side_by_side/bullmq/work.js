@@ -1,4 +1,4 @@
-// Runs a job: writes the ledger line (delivery.Ledger), then does the work of its kind. Used by both BullMQ workers.
+// Runs a job: writes the ledger line (delivery.StartLedger), then does the work of its kind. Used by both BullMQ workers.
 'use strict';
 const fs = require('fs');
 const {now} = require('./clock');

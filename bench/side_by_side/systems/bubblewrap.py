@@ -1,9 +1,9 @@
-"""bubblewrap alone, through no queue: what a fresh sandbox costs with the usual tool."""
+"""bubblewrap without a queue: the cost of a fresh sandbox with a common tool."""
 import os
 import subprocess
 import time
 
-from ..delivery import check
+from ..delivery import check_delivery
 from .base import System
 
 BWRAP = [
@@ -46,23 +46,20 @@ class Bubblewrap(System):
 
     def drain(self, kind, count, limit=120):
         running, ended = {}, []
-        idents = list(self.numbers(count))
+        idents = list(self.allocate_ids(count))
         begin = time.perf_counter()
         waiting = idents[::-1]
         while waiting or running:
             while waiting and len(running) < self.slots:
-                # posix_spawn, so that a large bench process is not copied for each.
+                # posix_spawn does not copy the page tables of the bench, unlike fork.
                 running[os.posix_spawnp(BWRAP[0], BWRAP + self.command, os.environ)] = waiting.pop()
             pid, status = os.waitpid(-1, 0)
             if pid in running:
                 ident = running.pop(pid)
                 ended += [ident] if status == 0 else []
         took = time.perf_counter() - begin
-        return (
-            count / took,
-            None,
-            check(idents, ended),
-        )  # no CPU time: the last process of a sandbox is not a child of this process
+        # The CPU time is unknown, since the last process of a sandbox is not a child of this process.
+        return count / took, None, check_delivery(idents, ended)
 
     def round_trip(self, kind, ident):
         pid = os.posix_spawnp(BWRAP[0], BWRAP + self.command, os.environ)
@@ -73,13 +70,13 @@ class Bubblewrap(System):
         self.ended_ids = []
         return super().round_trips(count)
 
-    def seen(self):
+    def read_started(self):
         return self.ended_ids
 
-    def pids(self):
+    def list_pids(self):
         return []
 
 
-class BubblewrapNothing(Bubblewrap):
+class BubblewrapTrue(Bubblewrap):
     title = "bubblewrap /usr/bin/true"
     command = ["/usr/bin/true"]

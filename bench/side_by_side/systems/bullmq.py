@@ -1,4 +1,4 @@
-"""BullMQ: its worker and its client are Node.js processes; the client takes orders as JSON lines."""
+"""BullMQ. Worker and client are Node.js processes. The client receives commands as JSON lines."""
 import json
 import os
 
@@ -10,9 +10,9 @@ from .base import System
 class BullMQ(System):
     title = "BullMQ in process"
     settings = "defaults (lockDuration 30 s, stalledInterval 30 s), jobs kept"
-    where = "here"
+    process_mode = "here"  # argument of worker.js: jobs run in the process of the worker
 
-    def _node(self, script, *arguments, pipes=False):
+    def _start_node(self, script, *arguments, pipes=False):
         environment = {"BENCH_LEDGER": self.ledger_path, "NODE_PATH": NODE_MODULES}
         return Process(
             ["node", os.path.join(HERE, "bullmq", script), *arguments],
@@ -23,48 +23,48 @@ class BullMQ(System):
 
     def connect(self):
         self.store = self.redis.client()
-        self.client = self._node("client.js", self.redis.socket, pipes=True)
-        self._answer()
+        self.client = self._start_node("client.js", self.redis.socket, pipes=True)
+        self._read_answer()
 
-    def _answer(self):
+    def _read_answer(self):
         line = self.client.popen.stdout.readline()
         if not line:
             self.client.popen.wait(5)
-            self.client.check()
+            self.client.raise_if_exited()
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(f"{self.title}: {answer['error']}")
         return answer
 
-    def order(self, **what):
-        self.client.popen.stdin.write(json.dumps(what).encode() + b"\n")
+    def send_command(self, **command):
+        self.client.popen.stdin.write(json.dumps(command).encode() + b"\n")
         self.client.popen.stdin.flush()
-        return self._answer()
+        return self._read_answer()
 
-    def spawn(self):
-        return self._node("worker.js", self.redis.socket, str(self.slots), self.where)
+    def start_worker(self):
+        return self._start_node("worker.js", self.redis.socket, str(self.slots), self.process_mode)
 
-    def send(self, kind, ident):
-        self.fill(kind, [ident])
+    def submit(self, kind, ident):
+        self.submit_many(kind, [ident])
 
-    def fill(self, kind, idents):
-        self.order(do="fill", kind=kind, first=idents[0], count=len(idents))
+    def submit_many(self, kind, idents):
+        self.send_command(do="fill", kind=kind, first=idents[0], count=len(idents))
 
-    def ended(self):
+    def count_ended(self):
         return self.store.zcard("bull:bench:completed")
 
     def round_trips(self, count):
-        idents = self.numbers(count + 20)
-        self.order(do="round_trips", first=idents[0], count=20)
-        return self.order(do="round_trips", first=idents[20], count=count)["took"], self.verdict(idents)
+        idents = self.allocate_ids(count + 20)
+        self.send_command(do="round_trips", first=idents[0], count=20)
+        return self.send_command(do="round_trips", first=idents[20], count=count)["took"], self.check_started(idents)
 
-    def send_at_rate(self, idents, rate):
-        begin = self.order(do="at_rate", first=idents[0], count=len(idents), rate=rate)["begin"]
+    def submit_at_rate(self, idents, rate):
+        begin = self.send_command(do="at_rate", first=idents[0], count=len(idents), rate=rate)["begin"]
         return {ident: begin + index / rate for index, ident in enumerate(idents)}
 
-    def chain(self, length):
-        idents = self.numbers(length)
-        return self.order(do="chain", first=idents[0], count=length)["took"]
+    def submit_chain(self, length):
+        idents = self.allocate_ids(length)
+        return self.send_command(do="chain", first=idents[0], count=length)["took"]
 
     def stop(self):
         super().stop()
@@ -76,4 +76,4 @@ class BullMQSandboxed(BullMQ):
     title = "BullMQ sandboxed processor"
     isolation = "none between jobs"
     settings = "a processor file: child processes that are reused"
-    where = "process"
+    process_mode = "process"  # jobs run in child processes

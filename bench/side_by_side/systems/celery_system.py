@@ -1,4 +1,4 @@
-"""Celery with Redis as broker and as result backend, both on the unix socket."""
+"""Celery with Redis as broker and result backend, both on the unix socket."""
 import base64
 import gc
 import json
@@ -13,7 +13,7 @@ from .base import System
 
 class Celery(System):
     title = "Celery prefork"
-    settings = "defaults; acknowledged before it runs (task_acks_late off), prefetch 4 a process, results kept"
+    settings = "defaults; a task is acknowledged before it runs (task_acks_late off), prefetch of 4 tasks for each process, results kept"
     pool = ["--pool", "prefork"]
 
     def environment(self):
@@ -28,12 +28,12 @@ class Celery(System):
         os.environ["BENCH_REDIS"] = self.redis.socket
         from .. import celery_app
 
-        self.app = celery_app.make()
+        self.app = celery_app.make_app()
         self.task = self.app.tasks["run"]
         self.broker = self.redis.client(0)
         self.results = self.redis.client(1)
 
-    def spawn(self):
+    def start_worker(self):
         log = os.path.join(self.folder, "celery.log")
         return Process(
             [
@@ -55,20 +55,18 @@ class Celery(System):
             self.environment(),
         )
 
-    def send(self, kind, ident):
+    def submit(self, kind, ident):
         self.task.apply_async((kind, ident))
 
-    def fill(self, kind, idents):
-        """Messages as apply_async writes them, made of one that it has written: it makes about a thousand a second."""
+    def submit_many(self, kind, idents):
+        """Copies a message of apply_async(), which writes only about 1,000 messages per second."""
         if len(idents) < 5000:
-            return super().fill(kind, idents)
+            return super().submit_many(kind, idents)
         with self.app.connection_for_write() as connection:
-            written = []
             queue = connection.SimpleQueue("sample")
             self.task.apply_async((kind, 987654321), task_id="SAMPLE-ID", queue="sample", connection=connection)
-            written.append(self.broker.lpop("sample").decode())
+            message = json.loads(self.broker.lpop("sample"))
             queue.close()
-        message = json.loads(written[0])
         message["properties"]["delivery_info"]["routing_key"] = "celery"
         body = base64.b64decode(message["body"]).decode()
         pipe = self.broker.pipeline(transaction=False)
@@ -80,16 +78,16 @@ class Celery(System):
                 pipe.execute()
         pipe.execute()
 
-    def ended(self):
+    def count_ended(self):
         return self.results.dbsize()
 
     def round_trip(self, kind, ident):
         self.task.apply_async((kind, ident)).get(timeout=30)
 
-    def chain(self, length):
+    def submit_chain(self, length):
         from celery import chain
 
-        steps = chain(*[self.task.si("noop", ident) for ident in self.numbers(length)])
+        steps = chain(*[self.task.si("noop", ident) for ident in self.allocate_ids(length)])
         begin = time.perf_counter()
         steps.apply_async().get(timeout=60)
         return time.perf_counter() - begin
@@ -103,7 +101,7 @@ class Celery(System):
 
 
 class CeleryFresh(Celery):
-    title = "Celery, a fresh process a task"
+    title = "Celery, a fresh process for each task"
     isolation = "process"
     settings = "prefork with --max-tasks-per-child=1"
     pool = ["--pool", "prefork", "--max-tasks-per-child", "1"]

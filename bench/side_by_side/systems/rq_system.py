@@ -1,4 +1,4 @@
-"""RQ: workers that fork for each job."""
+"""RQ. A worker forks for each job."""
 import os
 import time
 
@@ -10,7 +10,7 @@ from .base import System
 class RQ(System):
     title = "RQ"
     isolation = "process"
-    settings = "defaults; job_timeout 180 s; the end is polled each millisecond (RQ has no call that waits)"
+    settings = "defaults; job_timeout 180 s; the client polls the end each millisecond (RQ has no blocking call)"
 
     def connect(self):
         import rq
@@ -19,10 +19,10 @@ class RQ(System):
         self.queue = rq.Queue("bench", connection=self.connection)
         self.finished = "rq:finished:bench"
 
-    def processes(self):
+    def count_workers(self):
         return self.slots
 
-    def spawn(self):
+    def start_worker(self):
         environment = {"BENCH_LEDGER": self.ledger_path, "PYTHONPATH": ROOT}
         return Process(
             [PYTHON, "/usr/bin/rq", "worker", "--url", f"unix://{self.redis.socket}", "--quiet", "bench"],
@@ -30,13 +30,13 @@ class RQ(System):
             environment,
         )
 
-    def send(self, kind, ident, **more):
-        return self.queue.enqueue("bench.side_by_side.jobs.run", kind, ident, **more)
+    def submit(self, kind, ident, **more):
+        return self.queue.enqueue("bench.side_by_side.jobs.run_job", kind, ident, **more)
 
-    def ended(self):
+    def count_ended(self):
         return self.connection.zcard(self.finished)
 
-    def wait(self, job):
+    def wait_for_end(self, job):
         deadline = time.monotonic() + 60
         while job.get_status(refresh=True) != "finished":
             if time.monotonic() > deadline:
@@ -44,11 +44,11 @@ class RQ(System):
             time.sleep(0.001)
 
     def round_trip(self, kind, ident):
-        self.wait(self.send(kind, ident))
+        self.wait_for_end(self.submit(kind, ident))
 
-    def chain(self, length):
+    def submit_chain(self, length):
         begin, last = time.perf_counter(), None
-        for ident in self.numbers(length):
-            last = self.send("noop", ident, depends_on=last)
-        self.wait(last)
+        for ident in self.allocate_ids(length):
+            last = self.submit("noop", ident, depends_on=last)
+        self.wait_for_end(last)
         return time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""What the targets ask of mycojobs alone, or beside bubblewrap and a bare process."""
+"""Workloads of mycojobs alone, or in comparison with bubblewrap and posix_spawn. Generators like those of own.py."""
 import importlib
 import json
 import os
@@ -9,16 +9,16 @@ import sys
 import tempfile
 import time
 
-from ..figures import percentiles, quantile
-from ..host import BUILD, ROOT, program
-from ..processes import clean_environment, wait_for
+from ..figures import quantile, summarize_latencies
+from ..host import BUILD, ROOT, find_program
+from ..processes import make_environment, wait_for
 from ..systems.bubblewrap import BWRAP
 from ..systems.ours import CALLER
 
 sys.path.append(os.path.join(ROOT, "tests/instructions"))
 
 
-def _spawned(command):
+def _time_command(command):
     begin = time.perf_counter()
     pid = os.posix_spawnp(command[0], command, os.environ)
     status = os.waitpid(pid, 0)[1]
@@ -28,62 +28,62 @@ def _spawned(command):
     return took
 
 
-def _native(folder):
-    """A static program that does nothing."""
-    source, made = os.path.join(folder, "nothing.c"), os.path.join(folder, "nothing")
+def _build_native_program(folder):
+    """Builds a static program that exits at once."""
+    source, program = os.path.join(folder, "nothing.c"), os.path.join(folder, "nothing")
     with open(source, "w", encoding="ascii") as file:
         file.write("int main(void) { return 0; }\n")
-    subprocess.run(["cc", "-O2", "-static", "-o", made, source], check=True)
-    return made
+    subprocess.run(["cc", "-O2", "-static", "-o", program, source], check=True)
+    return program
 
 
-def programs(stage, names, sizes):
-    """bash and a native program: bare posix_spawn, bubblewrap and ours in turn, one at a time."""
+def programs(factory, names, sizes):
+    """Runs bash and a native program with posix_spawn, bubblewrap and mycojobs, one at a time in alternation."""
     folder = tempfile.mkdtemp(dir=BUILD)
-    made = _native(folder)
+    native_program = _build_native_program(folder)
     script = os.path.join(folder, "script")
     with open(script, "w", encoding="ascii") as file:
         file.write(":\n")
     try:
-        with stage.started("mycojobs") as system:
-            said = subprocess.run(
-                [program(), "program", "add", made, "--context", "1", "--state-dir", system.state],
-                env=clean_environment({}),
+        with factory.start_system("mycojobs") as system:
+            added = subprocess.run(
+                [find_program(), "program", "add", native_program, "--context", "1", "--state-dir", system.state],
+                env=make_environment({}),
                 capture_output=True,
                 text=True,
                 check=True,
             )
             rows = {
                 "bash": (["/bin/bash", script], ("bash", ":")),
-                "native": ([made], ("native", said.stdout.split()[0])),
+                "native": ([native_program], ("native", added.stdout.split()[0])),
             }
-            for name, (bare, job) in rows.items():
+            for name, (command, job) in rows.items():
                 times = {"posix_spawn": [], "bubblewrap": [], "mycojobs": []}
-                in_bubble = [*BWRAP, "--ro-bind", folder, folder, *bare]
+                bubblewrap_command = [*BWRAP, "--ro-bind", folder, folder, *command]
                 for round_ in range(sizes.programs + 10):
-                    ident = system.numbers(1)[0]
+                    ident = system.allocate_ids(1)[0]
                     begin = time.perf_counter()
                     system.round_trip(job, ident)
                     took = time.perf_counter() - begin
-                    row = {"posix_spawn": _spawned(bare), "bubblewrap": _spawned(in_bubble), "mycojobs": took}
+                    row = {"posix_spawn": _time_command(command), "bubblewrap": _time_command(bubblewrap_command), "mycojobs": took}
                     for key, value in row.items():
                         if round_ >= 10:
                             times[key].append(value)
-                inside = [_wall_us(system, ident - back) / 1e3 for back in range(sizes.programs)]
+                sandbox_ms = [_read_wall_us(system, ident - back) / 1e3 for back in range(sizes.programs)]
                 yield "mycojobs", name, (
-                    {key: percentiles(values) for key, values in times.items()}
-                    | {"sandbox_p50_ms": quantile(inside, 0.5)}
+                    {key: summarize_latencies(values) for key, values in times.items()}
+                    | {"sandbox_p50_ms": quantile(sandbox_ms, 0.5)}
                 ), None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wall_us(system, ident):
+def _read_wall_us(system, ident):
     return json.loads(system.store.hget(f"job:{CALLER}:{ident}", "usage"))["wall_us"]
 
 
-def first_output(stage, names, sizes):
-    """`mycojobs run` with nothing running and an empty state folder: from exec to the first byte that the script prints."""
+def first_output(factory, names, sizes):
+    """Measures `mycojobs run` without a running agent and with an empty state folder, from exec to the first byte of output."""
     folder = tempfile.mkdtemp(dir=BUILD)
     script = os.path.join(folder, "hello.py")
     with open(script, "w", encoding="ascii") as file:
@@ -93,10 +93,10 @@ def first_output(stage, names, sizes):
             state = os.path.join(tempfile.mkdtemp(prefix="mjb-"), "state")
             begin = time.perf_counter()
             process = subprocess.Popen(
-                [program(), "run", script, "--state-dir", state],
+                [find_program(), "run", script, "--state-dir", state],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=clean_environment({}),
+                env=make_environment({}),
             )
             select.select([process.stdout], [], [], 30)
             took = time.perf_counter() - begin
@@ -109,25 +109,25 @@ def first_output(stage, names, sizes):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def counts(stage, names, sizes):
-    """A job's whole way in switches, page faults, system calls and commands of Redis, as the test WayCounts has them."""
+def counts(factory, names, sizes):
+    """Counts the context switches, page faults, system calls and commands of Redis for a job, like the test WayCounts."""
     way = importlib.import_module("way")
-    for kind, found in way.by_kind(way.count(program())).items():
-        yield "mycojobs", kind, found, None
+    for variant, figures in way.by_kind(way.count(find_program())).items():
+        yield "mycojobs", variant, figures, None
 
 
-def private_mounts(stage, names, sizes):
-    """A mount namespace, like all the rest, made anew for each job: whether it is so, and how fast they are drained then."""
-    look = "import os, time\nresult['ns'] = str(os.stat('/proc/self/ns/mnt').st_ino)\ntime.sleep(0.5)"
-    with stage.started("mycojobs-anew") as system:
-        idents = system.numbers(system.slots)
-        before = system.ended()
-        system.fill(("python", look), idents)
-        wait_for(lambda: system.ended() >= before + len(idents), "jobs that look at their namespace")
+def private_mounts(factory, names, sizes):
+    """Checks that each job has its own mount namespace if sandbox.reused_runs is 1, and measures the drain."""
+    script = "import os, time\nresult['ns'] = str(os.stat('/proc/self/ns/mnt').st_ino)\ntime.sleep(0.5)"
+    with factory.start_system("mycojobs-new-sandbox") as system:
+        idents = system.allocate_ids(system.slots)
+        before = system.count_ended()
+        system.submit_many(("python", script), idents)
+        wait_for(lambda: system.count_ended() >= before + len(idents), "jobs that read their namespace")
         results = [system.store.hget(f"job:{CALLER}:{ident}", "result") for ident in idents]
         own = None not in results and len(set(results)) == len(idents)
-        system.seen()
+        system.read_started()
         rate, cpu, verdict = (
-            system.drain("noop", max(10, int(sizes.of("mycojobs-anew").drain * sizes.scale))) if own else (None, None, None)
+            system.drain("noop", max(10, int(sizes.for_system("mycojobs-new-sandbox").drained_jobs * sizes.scale))) if own else (None, None, None)
         )
         yield "mycojobs", "", {"own": own, "jobs_per_s": rate, "cpu_ms_per_job": cpu}, verdict
