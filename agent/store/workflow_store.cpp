@@ -85,6 +85,22 @@ Result<DeploymentReadResult> WorkflowStore::read(Id context, const std::string& 
   return result;
 }
 
+Result<InstanceFacts> WorkflowStore::read_instance_facts(Id context, const std::string& deployment,
+                                                         const std::string& instance, std::uint64_t after) {
+  constexpr std::uint64_t kMaxFacts = 1000;
+  MJ_TRY(reply,
+         links_->run(context, scripts::world_cell, Arguments{deployment}.add(instance).add(after).add(kMaxFacts)));
+  InstanceFacts result;
+  result.height = reply.at(0).number();
+  result.snapshot_height = reply.at(1).number();
+  result.snapshot = reply.at(2).text();
+  result.read_height = reply.at(3).number();
+  const Reply& facts = reply.at(4);
+  for (std::size_t i = 0; i + 1 < facts.size(); i += 2)
+    result.facts.emplace_back(facts.at(i).number(), facts.at(i + 1).text());
+  return result;
+}
+
 Result<std::vector<std::string>> WorkflowStore::blobs(Id context, const std::string& deployment) {
   MJ_TRY(reply, links_->command(context, Arguments{"HKEYS", kDeploymentBlobsKey + deployment}));
   return to_texts(reply);
@@ -113,7 +129,7 @@ Result<void> WorkflowStore::commit_manifest(const DeploymentCommit& request, con
   if (request.full_instances) arguments.add(std::uint64_t{request.full_instances->size()});
   if (request.full_instances)
     for (const std::string& instance : *request.full_instances) arguments.add(instance);
-  arguments.add(expected_applies);
+  arguments.add(expected_applies).add_list(request.changes);
   MJ_TRY(reply, links_->run(request.context, scripts::world_commit, arguments));
   const bool is_committed = reply.at(0).text() == "done";
   links_->metrics().add(Metric::workflow_commits, {request.context, is_committed ? "ok" : "conflict"});

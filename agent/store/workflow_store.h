@@ -56,6 +56,16 @@ struct DeploymentCommit {
   bool requires_empty_inbox = false;                       // commit only if the inbox is empty
   std::optional<std::vector<std::string>> full_instances;  // instances that accept no more events; nullopt keeps them
   std::uint64_t due_ms = 0;                                // time of the next evaluation; 0 means at the next event
+  // Heights of the facts of each instance, separated by spaces, by name of the instance (as in full_instances).
+  std::vector<std::pair<std::string, std::string>> changes;
+};
+// Facts after the latest snapshot, with all facts of one instance up to read_height. Result of
+// WorkflowStore::read_instance_facts().
+struct InstanceFacts {
+  std::uint64_t height = 0, snapshot_height = 0;           // as in DeploymentReadResult
+  std::string snapshot;                                    // as in DeploymentReadResult
+  std::uint64_t read_height = 0;                           // less than `height` if more facts must be read
+  std::vector<std::pair<std::uint64_t, std::string>> facts;  // height, fact
 };
 
 // A receiver of a posted event.
@@ -126,6 +136,10 @@ class WorkflowStore {
                             const std::string& text);
   Result<std::string> manifest(Id context, const std::string& deployment, const std::string& hash);  // not_found
   Result<DeploymentReadResult> read(Id context, const std::string& deployment, std::uint64_t after, std::uint32_t max);
+  // Reads the facts of an instance (named as in DeploymentCommit::full_instances) after the latest snapshot and after a
+  // height, and facts that may concern it: up to 1000 facts and 8 MiB.
+  Result<InstanceFacts> read_instance_facts(Id context, const std::string& deployment, const std::string& instance,
+                                            std::uint64_t after = 0);
   Result<std::string> blob(Id context, const std::string& deployment, const std::string& hash);  // not_found
   // Returns the blobs in the order of their hashes. Error not_found: one of them does not exist.
   Result<std::vector<std::string>> read_blobs(Id context, const std::string& deployment,

@@ -284,6 +284,7 @@ void ProtocolSteps::add_deployment_steps() {
   commit("the receipt", [](DeploymentCommit& deployment_commit) {
     // the deployment must be notified exactly once; otherwise the commit is refused
     if (deployment_commit.processed_entries.size() != 1) deployment_commit.base_height = 0;
+    deployment_commit.changes = {{"acme/order@1 07", std::to_string(deployment_commit.base_height + 1)}};
   });
   add("repair", [this]() -> Result<void> {
     MJ_TRY(read, deployments_.read(kContext, kDeployment, 0, 0));

@@ -393,6 +393,68 @@ TEST_P(DeploymentStore, LongJournalsAreReadInPages) {
   EXPECT_EQ(first.facts.size() + read(first.facts.size()).facts.size(), 12U);
 }
 
+TEST_P(DeploymentStore, FactsOfOneInstanceAreReadAlone) {
+  const auto heights_of = [&](const std::string& instance, std::uint64_t after = 0) {
+    const InstanceFacts found = deployments_->read_instance_facts(1, kWorld, instance, after).value();
+    EXPECT_EQ(found.read_height, found.height);
+    std::vector<std::uint64_t> heights;
+    for (const auto& [height, fact] : found.facts) {
+      EXPECT_EQ(fact, std::to_string(height));
+      heights.push_back(height);
+    }
+    return heights;
+  };
+  const auto append = [&](std::uint64_t base, std::vector<std::pair<std::string, std::string>> changes,
+                          const std::string& snapshot = "") {
+    DeploymentCommit next = commit(base, {std::to_string(base + 1), std::to_string(base + 2)});
+    next.changes = std::move(changes);
+    next.snapshot = snapshot;
+    ASSERT_TRUE(deployments_->commit(next));
+  };
+  append(0, {{"w 01", "1"}, {"w 02", "1 2"}});
+  append(2, {{"w 01", "4"}});
+  EXPECT_THAT(heights_of("w 01"), ElementsAre(1, 4));
+  EXPECT_THAT(heights_of("w 01", 1), ElementsAre(4));
+  EXPECT_THAT(heights_of("w 02"), ElementsAre(1, 2));
+  EXPECT_THAT(heights_of("w 03"), IsEmpty());
+  append(4, {{"w 01", "5"}}, "hash");
+  EXPECT_THAT(heights_of("w 01"), IsEmpty());
+  const InstanceFacts after_snapshot = deployments_->read_instance_facts(1, kWorld, "w 01").value();
+  EXPECT_EQ(after_snapshot.snapshot_height, 6U);
+  EXPECT_EQ(after_snapshot.snapshot, "hash");
+  append(6, {{"w 01", "7"}});
+  append(8, {{"w 02", "10"}});
+  EXPECT_THAT(heights_of("w 01"), ElementsAre(7));
+  // The list is only a part of the facts: all facts outside of it are read.
+  run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "to", "8"});
+  append(10, {{"w 02", "12"}});
+  EXPECT_THAT(heights_of("w 01"), ElementsAre(7, 9, 10, 11, 12));
+  run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "from", "7"});
+  EXPECT_THAT(heights_of("w 02"), ElementsAre(7, 9, 10, 11, 12));
+  run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "w 02", "*"});
+  EXPECT_THAT(heights_of("w 02"), ElementsAre(7, 8, 9, 10, 11, 12));
+  run_command(1, {"DEL", "mj:deployment-changes:acme/order@1"});
+  EXPECT_THAT(heights_of("w 01"), ElementsAre(7, 8, 9, 10, 11, 12));
+}
+
+TEST_P(DeploymentStore, ListOfFactsIsBounded) {
+  const std::string kKey = "mj:deployment-changes:acme/order@1", heights(16'000, '1');
+  DeploymentCommit next = commit(0, {"a"});
+  next.changes = {{"w 01", heights}, {"w 02", "1"}};
+  ASSERT_TRUE(deployments_->commit(next));
+  next = commit(1, {"b"});
+  next.changes = {{"w 01", heights}, {"w 02", "2"}};
+  ASSERT_TRUE(deployments_->commit(next));
+  EXPECT_EQ(run_command(1, {"HGET", kKey, "w 01"}).text(), "*");
+  EXPECT_EQ(run_command(1, {"HGET", kKey, "w 02"}).text(), "1 2");
+  run_command(1, {"HSET", kKey, "bytes", "8388600"});
+  next = commit(2, {"c"});
+  next.changes = {{"w 02", "3"}, {"w 03", "3"}};
+  ASSERT_TRUE(deployments_->commit(next));
+  EXPECT_EQ(run_command(1, {"HGET", kKey, "to"}).text(), "2");
+  EXPECT_EQ(deployments_->read_instance_facts(1, kWorld, "w 02")->facts.size(), 3U);
+}
+
 TEST_P(DeploymentStore, FactsAreReadUpToAByteLimit) {
   const std::string large(5U << 20, 'x');
   for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(deployments_->commit(commit(i, {large})));

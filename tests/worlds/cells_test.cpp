@@ -193,6 +193,29 @@ TEST_F(DeploymentCells, IdleCellsAreReadWhenTheyAreNeeded) {
   EXPECT_EQ(orders->at("instances").at("waiting"), 100);
 }
 
+TEST_F(DeploymentCells, ReaderOfACellReadsNoFactsOfOtherCells) {
+  WorldStage stage({.snapshot_every = 200});
+  ASSERT_TRUE(stage.apply());
+  for (int round = 0; round < 3; ++round)
+    for (int id = 1; id <= 40; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  for (int id = 1; id <= 40; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  const std::string name = store_name({"acme/order@1", encode_cbor(7).value()});
+  const InstanceFacts read = stage.deployments->read_instance_facts(1, WorldStage::kShop, name).value();
+  EXPECT_GT(read.snapshot_height, 0U);
+  EXPECT_GT(read.height, read.snapshot_height + 20) << "there are later facts of other cells";
+  EXPECT_LE(read.facts.size(), 2U);
+  const std::vector<json> expected = [&] {
+    std::vector<json> shown;
+    for (int id = 1; id <= 40; ++id) shown.push_back(stage.show(id));
+    return shown;
+  }();
+  EXPECT_EQ(expected[6].at("steps"), 4);
+  stage.server.run_command(1, {"DEL", "mj:deployment-changes:acme/shop@1"});
+  for (int id = 1; id <= 40; ++id) EXPECT_EQ(stage.show(id), expected[static_cast<std::size_t>(id - 1)]) << id;
+}
+
 TEST_F(DeploymentCells, ListIsReadPageByPage) {
   WorldStage stage({.snapshot_every = 50});
   ASSERT_TRUE(stage.apply());

@@ -45,23 +45,98 @@ while after + #facts < head and #facts < max_facts and bytes < kMaxBytes do
 end
 return {to_integer_text(head), head_fields[1] or '0', head_fields[2] or '', facts, head_fields[3] or ''}
 
+--# world_cell: dispatch_journal flows
+-- Reads facts after the latest snapshot, without facts that are known to concern other instances only.
+-- ARGV: deployment, instance, after (height), max_facts.
+-- Reply: {height, height of the latest snapshot, its hash, height up to which facts were read, {height, fact, ...}}.
+-- Repeat: safe; read-only.
+local kMaxBytes, kPageFacts = 8388608, 16
+local deployment, instance, after, max_facts = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
+local journal, head_key, changes_key = kDeploymentJournalKey .. deployment, kDeploymentHeadKey .. deployment, kDeploymentChangesKey .. deployment
+local err = check_type(journal, 'stream') or check_type(head_key, 'hash') or check_type(changes_key, 'hash')
+if err then return err end
+local head = get_stream_head(journal)
+if not head then return journal_head_error(journal) end
+local snapshot = redis.call('HMGET', head_key, 'height', 'hash')
+local position = math.max(after, to_number(snapshot[1] or nil))
+-- The list has the heights of all facts of the instance after `from`, up to `to`.
+local listed = redis.call('HMGET', changes_key, 'from', 'to', instance)
+local from, to, heights = head, head, {}
+if listed[2] and listed[3] ~= '*' then from, to = to_number(listed[1] or nil), math.min(head, to_number(listed[2])) end
+for text in string.gmatch(from < to and listed[3] or '', '%d+') do
+  local height = to_number(text)
+  if height > position and height > from and height <= to then heights[#heights + 1] = height end
+end
+local facts, bytes, next_listed = {}, 0, 1
+local function add(entry, height)
+  local fact = entry and to_table(entry[2]).f or ''
+  facts[#facts + 1], facts[#facts + 2], bytes, position = to_integer_text(height), fact, bytes + #fact, height
+end
+while position < head and #facts < 2 * max_facts and bytes < kMaxBytes do
+  if position >= from and position < to then
+    local height = heights[next_listed]
+    next_listed = next_listed + 1
+    if height then
+      add(redis.call('XRANGE', journal, to_integer_text(height) .. '-0', to_integer_text(height) .. '-0')[1], height)
+    else
+      position = to
+    end
+  else
+    local last = position < from and from or head
+    local page = redis.call('XRANGE', journal, to_integer_text(position + 1) .. '-0', to_integer_text(last) .. '-0', 'COUNT', to_integer_text(kPageFacts))
+    if #page == 0 then break end
+    for _, entry in ipairs(page) do
+      if bytes < kMaxBytes then add(entry, position + 1) end
+    end
+  end
+end
+return {to_integer_text(head), snapshot[1] or '0', snapshot[2] or '', to_integer_text(position), facts}
+
 --# world_commit: dispatch_journal flows
 -- Commits a change of a deployment at the height on which it is based, in one step, or nothing.
 -- ARGV: context (id), deployment, base_height, due (ms; 0: not due), facts (list), blobs (list of hash, bytes, ...),
 -- processed (list of inbox entries), snapshot (hash, or empty), manifest (hash that comes into force, or empty),
 -- requires_empty (flag: only with an empty inbox), flag and list of the instances with a full mailbox (the list only if
 -- the flag is 1), expected_applies (value of mj:deployment-applies on which the manifest was checked; "*": not
--- checked).
+-- checked), changes (list of instance, heights of its facts in this commit, ...).
 -- Reply: {done}; {conflict, height}; {busy, number of inbox entries}; {applied} if another manifest of the context has
 -- come into force since the check.
 -- Repeat: safe for a commit with facts; the reply is a conflict.
 local context, deployment, base_height, due = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg())
 local facts, blobs, processed, snapshot, manifest, requires_empty = list_arg(), list_arg(), list_arg(), next_arg(), next_arg(), next_arg() == '1'
 local full_instances = next_arg() == '1' and list_arg()
-local expected_applies, applies_key = next_arg(), kDeploymentAppliesKey
+local expected_applies, applies_key, changes = next_arg(), kDeploymentAppliesKey, list_arg()
 local journal, inbox, blobs_key, full_key = kDeploymentJournalKey .. deployment, kDeploymentInboxKey .. deployment, kDeploymentBlobsKey .. deployment, kDeploymentFullKey .. deployment
+local changes_key, kMaxChangesBytes, kMaxHeightsBytes = kDeploymentChangesKey .. deployment, 8388608, 16384
+-- Lists the facts by instance, so that a reader of one instance does not read the facts of all others. A commit of an
+-- earlier version lists nothing; the list then ends there until the next snapshot.
+local function list_changes(height)
+  if snapshot ~= '' then
+    redis.call('UNLINK', changes_key)
+    redis.call('HSET', changes_key, 'from', to_integer_text(height), 'to', to_integer_text(height))
+    return
+  end
+  local listed = redis.call('HMGET', changes_key, 'from', 'to', 'bytes')
+  local bytes = to_number(listed[3] or nil)
+  for _, text in ipairs(changes) do bytes = bytes + #text end
+  if bytes > kMaxChangesBytes or base_height ~= (listed[2] and to_number(listed[2]) or 0) then return end
+  for first = 1, #changes, 100 do
+    local names, heights, fields = {}, {}, {}
+    for i = first, math.min(first + 99, #changes), 2 do
+      names[#names + 1], heights[#heights + 1] = changes[i], changes[i + 1]
+    end
+    for i, earlier in ipairs(redis.call('HMGET', changes_key, unpack(names))) do
+      local all = earlier and earlier .. ' ' .. heights[i] or heights[i]
+      if earlier == '*' or #all > kMaxHeightsBytes then all = '*' end
+      fields[#fields + 1], fields[#fields + 2] = names[i], all
+    end
+    redis.call('HSET', changes_key, unpack(fields))
+  end
+  redis.call('HSET', changes_key, 'from', listed[1] or '0', 'to', to_integer_text(height), 'bytes', to_integer_text(bytes))
+end
 local err = check_type(journal, 'stream') or check_type(inbox, 'stream') or check_type(blobs_key, 'hash') or check_type(kDeploymentsDueKey, 'zset')
   or check_type(kDeploymentHeadKey .. deployment, 'hash') or check_type(full_key, 'set') or (manifest ~= '' and check_type(applies_key, 'hash'))
+  or check_type(changes_key, 'hash')
 if err then return err end
 local head = get_stream_head(journal)
 if not head then return journal_head_error(journal) end
@@ -91,7 +166,10 @@ elseif due > 0 then
 else
   redis.call('ZREM', kDeploymentsDueKey, deployment)
 end
-if #facts > 0 then redis.call('PUBLISH', kDeploymentChannel, context .. ' ' .. deployment) end
+if #facts > 0 then
+  list_changes(base_height + #facts)
+  redis.call('PUBLISH', kDeploymentChannel, context .. ' ' .. deployment)
+end
 return {'done'}
 
 --# world_post: deployments

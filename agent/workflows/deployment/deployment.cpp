@@ -332,6 +332,10 @@ Result<void> LoadedDeployment::add_decision(WorkflowDecision decision) {
   }
   for (const WorkflowFact& fact : decision.facts) {
     MJ_CHECK(fold_one(fact));
+    for (const InstanceId& id : affected_instances(fact)) {
+      std::string& heights = pending_changes_[id];
+      heights += (heights.empty() ? "" : " ") + std::to_string(fact.height);
+    }
     if (const auto* applied = std::get_if<ManifestApplied>(&fact.content)) applied_manifest_ = applied->manifest;
   }
   for (std::string& fact : encoded) {
@@ -382,6 +386,8 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
   MJ_CHECK(write_excess_blobs(store, blob_commit, pending_blobs_));
   for (auto& [hash, bytes] : pending_blobs_) commit.blobs.emplace_back(hash, std::move(bytes));
   commit.facts = std::move(pending_facts_);
+  for (auto& [id, heights] : pending_changes_) commit.changes.emplace_back(store_name(id), std::move(heights));
+  pending_changes_.clear();
   const bool full_changed = stored_full_instances_ != index_.full_instances();
   if (full_changed) {
     commit.full_instances.emplace();

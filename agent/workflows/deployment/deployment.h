@@ -239,6 +239,7 @@ class LoadedDeployment {
   std::set<std::string> snapshot_pages_, snapshot_states_, replaced_blobs_;
   std::uint64_t pending_page_bytes_ = 0;    // size of the pages in pending_blobs_
   std::vector<std::string> pending_facts_;  // encoded facts that are not committed yet
+  std::map<InstanceId, std::string> pending_changes_;  // heights of these facts, as in DeploymentCommit::changes
   std::map<std::string, std::string> pending_blobs_;
   std::size_t pending_bytes_ = 0;  // size of pending_facts_ and pending_blobs_
   // Bytes of blobs: written since the last collection, and the threshold for the next one.

@@ -17,52 +17,50 @@ constexpr std::uint64_t kMaxSkippedFacts = 50;
 constexpr std::size_t kMaxAbsentCells = 4096;
 constexpr int kMaxReadAttempts = 3;
 
-bool contains(std::string_view bytes, std::string_view part) { return bytes.find(part) != std::string_view::npos; }
-
-// Applies the facts of an instance after a height. Facts without the key of the instance are not decoded.
-Result<void> fold_later_facts(WorkflowStore& store, Id context, const std::string& deployment, std::uint64_t after,
+// Applies the facts of an instance after its state in the snapshot. Error conflict: another snapshot was taken since.
+Result<void> fold_later_facts(WorkflowStore& store, Id context, const std::string& deployment, InstanceFacts read,
                               const InstanceId& id, std::optional<InstanceState>& instance) {
   for (;;) {
-    MJ_TRY(read, store.read(context, deployment, after, kMaxFactsBatch));
-    for (const std::string& bytes : read.facts) {
-      ++after;
-      if (!contains(bytes, id.key) || !contains(bytes, id.workflow)) continue;
+    for (const auto& [height, bytes] : read.facts) {
       auto fact = decode_workflow_fact(bytes);
-      if (!fact) return fail(fact.error(), deployment + ": height " + std::to_string(after));
+      if (!fact) return fail(fact.error(), deployment + ": height " + std::to_string(height));
       const std::vector<InstanceId> ids = affected_instances(*fact);
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
       if (const auto problem = fold(instance, id, *fact)) return fail(Code::invalid, deployment + ": " + problem->text);
     }
-    if (after >= read.height) return {};
-    if (read.facts.empty())
-      return fail(Code::invalid, deployment + ": the fact at height " + std::to_string(after + 1) + " is missing");
+    if (read.read_height >= read.height) return {};
+    MJ_TRY(next, store.read_instance_facts(context, deployment, store_name(id), read.read_height));
+    if (next.snapshot != read.snapshot) return fail(Code::conflict, "another snapshot was taken");
+    if (next.read_height <= read.read_height)
+      return fail(Code::invalid,
+                  deployment + ": the fact at height " + std::to_string(read.read_height + 1) + " is missing");
+    read = std::move(next);
   }
 }
 
 // Error conflict: the snapshot was replaced, or cannot be read for one instance.
 Result<std::optional<InstanceState>> read_from_snapshot(WorkflowStore& store, Id context, const std::string& deployment,
                                                         const InstanceId& id) {
-  MJ_TRY(head, store.read(context, deployment, 0, 0));
+  MJ_TRY(read, store.read_instance_facts(context, deployment, store_name(id)));
   std::optional<InstanceState> instance;
-  if (head.snapshot_height == 0) {
-    MJ_CHECK(fold_later_facts(store, context, deployment, 0, id, instance));
-    return instance;
+  if (read.snapshot_height != 0) {
+    const auto check = [](auto result) {
+      if (!result && result.error().code != Code::unavailable) result.error().code = Code::conflict;
+      return result;
+    };
+    MJ_TRY(bytes, check(store.blob(context, deployment, read.snapshot)));
+    MJ_TRY(root, check(read_snapshot_root(read.snapshot, bytes)));
+    if (root.has_pages || root.head.height + 1 != read.snapshot_height)
+      return fail(Code::conflict, "the snapshot has no index, or is not the one of its height");
+    CellReader reader(
+        [&](const std::vector<std::string>& hashes) { return store.read_blobs(context, deployment, hashes); });
+    MJ_TRY(rows, check(root.cells.find(reader, {id})));
+    if (!rows.empty()) {
+      MJ_TRY(decoded, check(decode_instance(rows.front())));
+      instance = std::move(decoded);
+    }
   }
-  const auto check = [](auto result) {
-    if (!result && result.error().code != Code::unavailable) result.error().code = Code::conflict;
-    return result;
-  };
-  MJ_TRY(bytes, check(store.blob(context, deployment, head.snapshot)));
-  MJ_TRY(root, check(read_snapshot_root(head.snapshot, bytes)));
-  if (root.has_pages) return fail(Code::conflict, "the snapshot has no index");
-  CellReader reader(
-      [&](const std::vector<std::string>& hashes) { return store.read_blobs(context, deployment, hashes); });
-  MJ_TRY(rows, check(root.cells.find(reader, {id})));
-  if (!rows.empty()) {
-    MJ_TRY(decoded, check(decode_instance(rows.front())));
-    instance = std::move(decoded);
-  }
-  MJ_CHECK(fold_later_facts(store, context, deployment, root.head.height, id, instance));
+  MJ_CHECK(fold_later_facts(store, context, deployment, std::move(read), id, instance));
   return instance;
 }
 

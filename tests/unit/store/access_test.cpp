@@ -133,6 +133,7 @@ const std::vector<const Script*> kOfOthers{&hold_files,
                                            &start_job,
                                            &submit,
                                            &topic_send,
+                                           &world_cell,
                                            &world_collect,
                                            &world_commit,
                                            &world_due,
@@ -149,7 +150,8 @@ TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
   for (const char* role : {"coordinator", "operator"}) expect_calls_allowed(role, kOfOthers);
   expect_calls_allowed(
       "reader", {&load, &journal_at, &job_list, &flow_list, &flow_read, &flow_jobs, &places, &flow_places, &leases,
-                 &object_page, &object_search, &object_kinds, &world_glance, &world_mail, &world_read, &world_places});
+                 &object_page, &object_search, &object_kinds, &world_cell, &world_glance, &world_mail, &world_read,
+                 &world_places});
 }
 
 TEST(Access, AgentScriptsUseNoForbiddenKeys) {
@@ -194,7 +196,7 @@ TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
     const std::string pattern = prefix + (prefix.size() == key.pattern.size() ? "" : "*");
     if (!grants(rules, "~" + pattern) && !grants(rules, "%R~" + pattern)) ++closed;
   }
-  EXPECT_EQ(closed, 39U) << "the number of keys with agent_access = \"none\" in keys.toml has changed";
+  EXPECT_EQ(closed, 40U) << "the number of keys with agent_access = \"none\" in keys.toml has changed";
   EXPECT_FALSE(grants(rules, "~mj:*"));
 }
 
