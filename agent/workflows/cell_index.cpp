@@ -7,12 +7,14 @@
 #include "base/parse.h"
 #include "base/sha256.h"
 #include "text/cbor_items.h"
+#include "workflows/siphash.h"
 
 namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxReadBytes = 8U << 20;
 constexpr std::size_t kMaxReadBlobs = 512;
+constexpr std::size_t kMaxPagesBatch = 32;  // pages that are decoded together
 // On average, one key of 16 ends a page and one of 64 pages ends a node.
 constexpr std::uint64_t kPageMask = 15, kNodeMask = 63 * 16 + 15;
 
@@ -24,6 +26,14 @@ class IndexItems {
   std::uint64_t number() { return next(CborItem::Kind::natural).argument; }
   std::string text() { return std::string(next(CborItem::Kind::text).text); }
   std::string bytes() { return std::string(next(CborItem::Kind::bytes).text); }
+  // Returns no value, and reads nothing, if the next item is not a byte string.
+  std::optional<std::string> optional_bytes() {
+    CborItems items = items_;
+    const auto item = items.next();
+    if (has_error_ || !item || item->kind != CborItem::Kind::bytes) return std::nullopt;
+    items_ = items;
+    return std::string(item->text);
+  }
   bool has_error() const { return has_error_; }
   bool is_at_end() const { return !has_error_ && items_.check_end(); }
 
@@ -78,8 +88,9 @@ void add(CellRange& sum, const CellRange& part) {
   for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += part.counts[i];
 }
 
-// Returns a hash of a key, whose lower bits select the ends of pages and nodes (FNV-1a with a final mix).
-std::uint64_t hash_key(std::string_view key) {
+// Returns a hash of a key, whose lower bits select the ends of pages and nodes. Without a salt: FNV-1a with a final mix.
+std::uint64_t hash_key(std::string_view salt, std::string_view key) {
+  if (!salt.empty()) return siphash(salt, key);
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   hash = (hash ^ (hash >> 33U)) * 0xff51afd7ed558ccdU;
@@ -179,20 +190,20 @@ std::vector<CellRange>::const_iterator find_range(const std::vector<CellRange>& 
 // through where a node or page of the new index begins at the same cell.
 class WorkflowCellsBuilder {
  public:
-  WorkflowCellsBuilder(const std::string& workflow, std::vector<WorkflowBlob>& blobs)
-      : workflow_(workflow), blobs_(blobs) {}
+  WorkflowCellsBuilder(const std::string& salt, const std::string& workflow, std::vector<WorkflowBlob>& blobs)
+      : salt_(salt), workflow_(workflow), blobs_(blobs) {}
 
   bool is_at_page_begin() const { return rows_.empty(); }
   bool is_at_node_begin() const { return rows_.empty() && pages_.empty(); }
   void add_node(const CellRange& node) { nodes_.push_back(node); }  // REQUIRES: is_at_node_begin()
   void add_page(CellRange page) {                                   // REQUIRES: is_at_page_begin()
     pages_.push_back(std::move(page));
-    if ((hash_key(pages_.back().last_key) & kNodeMask) == 0 || pages_.size() >= kMaxNodePages) end_node();
+    if ((hash_key(salt_, pages_.back().last_key) & kNodeMask) == 0 || pages_.size() >= kMaxNodePages) end_node();
   }
   void add_row(CellRow row) {
     row_bytes_ += row.bytes.size() + row.id.key.size();
     rows_.push_back(std::move(row));
-    const bool ends = (hash_key(rows_.back().id.key) & kPageMask) == 0;
+    const bool ends = (hash_key(salt_, rows_.back().id.key) & kPageMask) == 0;
     if (ends || rows_.size() >= kMaxPageCells || row_bytes_ >= kMaxPageBytes) end_page();
   }
   std::vector<CellRange> finish() {
@@ -231,7 +242,7 @@ class WorkflowCellsBuilder {
     nodes_.push_back(std::move(range));
   }
 
-  const std::string& workflow_;
+  const std::string &salt_, &workflow_;
   std::vector<WorkflowBlob>& blobs_;
   std::vector<CellRange> nodes_, pages_;
   std::vector<CellRow> rows_;
@@ -332,7 +343,7 @@ class WorkflowCellsUpdate {
   WorkflowCells cells_;
   Change next_, end_;
   CellIndex::Update& out_;
-  WorkflowCellsBuilder builder_{workflow_, out_.blobs};
+  WorkflowCellsBuilder builder_{out_.index.salt(), workflow_, out_.blobs};
 };
 
 }  // namespace
@@ -377,7 +388,7 @@ Result<std::vector<std::string>> CellReader::read_checked(const std::vector<cons
 }
 
 Result<void> CellReader::load_nodes(const std::string& workflow, const std::vector<const CellRange*>& nodes) {
-  if (cached_bytes_ > kMaxCachedBytes) nodes_.clear(), cached_bytes_ = 0;
+  if (cached_bytes_ > max_cached_bytes_) nodes_.clear(), cached_bytes_ = 0;
   std::vector<const CellRange*> missing;
   for (const CellRange* node : nodes)
     if (!nodes_.contains(node->hash)) missing.push_back(node);
@@ -435,7 +446,8 @@ Result<std::vector<std::vector<CellRow>>> CellReader::pages(const std::string& w
 
 std::string CellIndex::encode() const {
   std::string out;
-  append_cbor_head(out, CborMajor::array, workflows_.size());
+  append_cbor_head(out, CborMajor::array, workflows_.size() + (salt_.empty() ? 0 : 1));
+  if (!salt_.empty()) append_cbor_bytes(out, salt_);
   for (const auto& [workflow, cells] : workflows_) {
     append_cbor_head(out, CborMajor::array, 3);
     append_cbor_text(out, workflow);
@@ -454,8 +466,10 @@ std::string CellIndex::encode() const {
 Result<CellIndex> CellIndex::decode(std::string_view bytes) {
   IndexItems in(bytes);
   CellIndex out;
-  bool is_ordered = true;
-  for (std::uint64_t size = in.array(); size > 0 && !in.has_error(); --size) {
+  std::uint64_t size = in.array();
+  if (auto salt = in.optional_bytes(); salt && size > 0) out.salt_ = std::move(*salt), --size;
+  bool is_ordered = out.salt_.empty() || out.salt_.size() == kCellSaltBytes;
+  for (; size > 0 && !in.has_error(); --size) {
     in.array();
     WorkflowCells& cells = out.workflows_[in.text()];
     for (std::uint64_t count = in.array(); count > 0 && !in.has_error(); --count) {
@@ -499,10 +513,15 @@ Result<std::vector<CellRow>> CellIndex::find(CellReader& reader, const std::set<
       if (pages.empty() || pages.back() != &*page) pages.push_back(&*page);
       used.push_back(std::move(node));
     }
-    MJ_TRY(rows, reader.pages(workflow, pages));
-    for (auto& page : rows)
-      for (CellRow& row : page)
-        if (ids.contains(row.id)) out.push_back(std::move(row));
+    // A few pages at a time, since a page has many cells that are not searched.
+    for (std::size_t begin = 0; begin < pages.size(); begin += kMaxPagesBatch) {
+      const auto first = pages.begin() + static_cast<std::ptrdiff_t>(begin);
+      const auto last = first + static_cast<std::ptrdiff_t>(std::min(kMaxPagesBatch, pages.size() - begin));
+      MJ_TRY(rows, reader.pages(workflow, {first, last}));
+      for (auto& page : rows)
+        for (CellRow& row : page)
+          if (ids.contains(row.id)) out.push_back(std::move(row));
+    }
   }
   return out;
 }
@@ -510,7 +529,6 @@ Result<std::vector<CellRow>> CellIndex::find(CellReader& reader, const std::set<
 Result<void> CellIndex::visit(CellReader& reader, const std::optional<InstanceId>& after,
                               const std::function<bool(const std::string& workflow, const CellRange&)>& wants,
                               const std::function<Result<bool>(CellRow)>& visit) const {
-  constexpr std::size_t kMaxPagesBatch = 16;
   for (const auto& row_of_workflow : workflows_) {
     const std::string& workflow = row_of_workflow.first;
     if (after && workflow < after->workflow) continue;

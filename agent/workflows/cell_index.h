@@ -7,8 +7,9 @@
 //           size of its state and the height of its last fact
 //
 // A page ends after a key with certain bits in its hash, or at a limit of cells and bytes; a node likewise. Equal sets
-// of cells therefore have equal blobs, in whatever order the cells changed. No side effects but the calls of the
-// reader; thread-safe.
+// of cells therefore have equal blobs, in whatever order the cells changed. The hash depends on a secret salt of the
+// index, so that clients who choose keys cannot choose the ends of pages. No side effects but the calls of the reader;
+// thread-safe.
 #pragma once
 
 #include <array>
@@ -31,6 +32,7 @@ namespace mycojobs {
 inline constexpr std::size_t kMaxPageCells = 64;
 inline constexpr std::size_t kMaxPageBytes = 64U << 10;  // a page with one cell may be larger
 inline constexpr std::size_t kMaxNodePages = 256;
+inline constexpr std::size_t kCellSaltBytes = 16;
 
 using CellCounts = std::array<std::uint64_t, 4>;  // numbers of cells, by InstanceStatus
 
@@ -69,9 +71,10 @@ class CellIndex;
 // have are removed. Not thread-safe.
 class CellReader {
  public:
-  // Nodes of about a million cells. One call of load_nodes() may exceed it until the next call.
+  // Nodes of about a million cells. One call of load_nodes() may exceed the limit until the next call.
   static constexpr std::size_t kMaxCachedBytes = 16U << 20;
-  explicit CellReader(BlobsReader read = nullptr) : read_(std::move(read)) {}
+  explicit CellReader(BlobsReader read = nullptr, std::size_t max_cached_bytes = kMaxCachedBytes)
+      : read_(std::move(read)), max_cached_bytes_(max_cached_bytes) {}
 
   // Reads nodes that are not cached, in batches.
   Result<void> load_nodes(const std::string& workflow, const std::vector<const CellRange*>& nodes);
@@ -88,6 +91,7 @@ class CellReader {
   Result<std::vector<std::string>> read_checked(const std::vector<const CellRange*>& ranges);
   BlobsReader read_;
   std::map<std::string, std::shared_ptr<const CellNode>> nodes_;
+  std::size_t max_cached_bytes_ = kMaxCachedBytes;
   std::size_t cached_bytes_ = 0;  // approximate size of nodes_ in memory
 };
 
@@ -95,10 +99,14 @@ using CellChanges = std::map<InstanceId, std::optional<CellRow>>;  // no value: 
 
 class CellIndex {
  public:
+  // An index without cells. `salt` has kCellSaltBytes bytes, or is empty, as in the indexes of earlier versions.
+  explicit CellIndex(std::string salt = "") : salt_(std::move(salt)) {}
+
   // Encodes the index without its nodes. decode() is the inverse.
   std::string encode() const;
   static Result<CellIndex> decode(std::string_view bytes);
 
+  const std::string& salt() const { return salt_; }
   const std::map<std::string, WorkflowCells>& workflows() const { return workflows_; }
   std::uint64_t bytes() const;  // size of all nodes and pages
 
@@ -117,6 +125,7 @@ class CellIndex {
   Result<Update> update(CellReader&, CellChanges) const;
 
  private:
+  std::string salt_;
   std::map<std::string, WorkflowCells> workflows_;
 };
 struct CellIndex::Update {

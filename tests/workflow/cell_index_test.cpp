@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "workflow/model.h"
+#include "workflows/siphash.h"
 
 namespace mycojobs::workflow_tests {
 namespace {
@@ -53,7 +54,7 @@ class WorkflowCellIndex : public testing::Test {
     CellChanges changes;
     for (const auto& [id, cell] : cells_) changes[id] = make_cell_row(cell).value();
     CellReader cells;
-    return CellIndex().update(cells, std::move(changes))->index.encode();
+    return CellIndex(index_.salt()).update(cells, std::move(changes))->index.encode();
   }
   std::vector<InstanceId> list(const std::optional<InstanceId>& after = std::nullopt) {
     CellReader cells(reader());
@@ -69,10 +70,46 @@ class WorkflowCellIndex : public testing::Test {
 
   std::map<std::string, std::string> blobs_;
   std::map<InstanceId, InstanceState> cells_;
-  CellIndex index_;
+  CellIndex index_{std::string(kCellSaltBytes, 's')};
 };
 
-TEST_F(WorkflowCellIndex, UpdatesInAnyOrderGiveTheSameIndex) {
+// Returns the hash that ends pages in an index without a salt.
+std::uint64_t hash_without_salt(std::string_view key) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  hash = (hash ^ (hash >> 33U)) * 0xff51afd7ed558ccdU;
+  return hash ^ (hash >> 33U);
+}
+
+TEST(WorkflowSipHash, HasTheValuesOfItsAuthors) {
+  std::string bytes;
+  for (char c = 0; c < 16; ++c) bytes += c;
+  EXPECT_EQ(siphash(bytes, ""), 0x726fdb47dd0e0e31U);
+  EXPECT_EQ(siphash(bytes, std::string_view(bytes).substr(0, 8)), 0x93f5f5799a932462U);
+  EXPECT_EQ(siphash(bytes, std::string_view(bytes).substr(0, 15)), 0xa129ca6149be45e5U);
+}
+
+TEST_F(WorkflowCellIndex, ChosenKeysDoNotChooseTheEndsOfPages) {
+  std::map<InstanceId, std::optional<InstanceState>> cells;
+  for (int i = 0; cells.size() < 2000; ++i) {
+    // Each of these keys would end a page and a node.
+    if (const std::string key = cbor(i); (hash_without_salt(key) & 1023U) == 0)
+      cells[{"m/w@1", key}] = make_cell("m/w@1", key, 1);
+  }
+  change(cells);
+  EXPECT_LT(blobs_.size(), 250U);
+  EXPECT_LT(index_.workflows().at("m/w@1").nodes.size(), 20U);
+  blobs_.clear();
+  index_ = CellIndex();
+  change(cells);
+  EXPECT_EQ(blobs_.size(), 4000U) << "without a salt";
+}
+
+class WorkflowCellIndexWithSalt : public WorkflowCellIndex, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Of, WorkflowCellIndexWithSalt, testing::Values("", "0123456789abcdef"));
+
+TEST_P(WorkflowCellIndexWithSalt, UpdatesInAnyOrderGiveTheSameIndex) {
+  index_ = CellIndex(GetParam());
   std::mt19937 random(7);
   const auto number = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
   for (int round = 0; round < 60; ++round) {
@@ -108,7 +145,7 @@ TEST_F(WorkflowCellIndex, UpdatesInAnyOrderGiveTheSameIndex) {
   for (const InstanceId& id : all) removed[id] = std::nullopt;
   change(removed);
   EXPECT_TRUE(blobs_.empty());
-  EXPECT_EQ(index_.encode(), CellIndex().encode());
+  EXPECT_EQ(index_.encode(), CellIndex(index_.salt()).encode());
 }
 
 TEST_F(WorkflowCellIndex, OneChangeWritesOnePageAndOneNode) {
