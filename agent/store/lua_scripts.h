@@ -24,8 +24,8 @@ extern const Script actor_of_key, agree_on_format, answer_message, arrive_messag
     prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, quiet_databases, release_runner, renew,
     repair, repair_message, report, requeue, reserve_jobs, retire_messages, route_message, settle_dead_letter,
     settle_mail, settle_notice, start_job, submit, survey, take_message, tally, tick, topic_send, unclaim, upload_begin,
-    upload_complete, upload_expire, world_cell, world_collect, world_commit, world_due, world_glance, world_mail, world_places,
-    world_post, world_put_manifest, world_read, world_repair;
+    upload_complete, upload_expire, world_cell, world_collect, world_commit, world_due, world_facts, world_glance,
+    world_mail, world_places, world_post, world_put_manifest, world_read, world_repair;
 }  // namespace scripts
 
 }  // namespace mycojobs

@@ -85,6 +85,15 @@ Result<DeploymentReadResult> WorkflowStore::read(Id context, const std::string& 
   return result;
 }
 
+Result<std::vector<std::string>> WorkflowStore::read_facts(Id context, const std::string& deployment,
+                                                           const std::vector<std::uint64_t>& heights) {
+  Arguments arguments;
+  arguments.add(deployment).add(std::uint64_t{heights.size()});
+  for (const std::uint64_t height : heights) arguments.add(height);
+  MJ_TRY(reply, links_->run(context, scripts::world_facts, arguments));
+  return to_texts(reply);
+}
+
 Result<InstanceFacts> WorkflowStore::read_instance_facts(Id context, const std::string& deployment,
                                                          const std::string& instance, std::uint64_t after) {
   constexpr std::uint64_t kMaxFacts = 1000;

@@ -62,9 +62,9 @@ struct DeploymentCommit {
 // Facts after the latest snapshot, with all facts of one instance up to read_height. Result of
 // WorkflowStore::read_instance_facts().
 struct InstanceFacts {
-  std::uint64_t height = 0, snapshot_height = 0;           // as in DeploymentReadResult
-  std::string snapshot;                                    // as in DeploymentReadResult
-  std::uint64_t read_height = 0;                           // less than `height` if more facts must be read
+  std::uint64_t height = 0, snapshot_height = 0;             // as in DeploymentReadResult
+  std::string snapshot;                                      // as in DeploymentReadResult
+  std::uint64_t read_height = 0;                             // less than `height` if more facts must be read
   std::vector<std::pair<std::uint64_t, std::string>> facts;  // height, fact
 };
 
@@ -136,6 +136,9 @@ class WorkflowStore {
                             const std::string& text);
   Result<std::string> manifest(Id context, const std::string& deployment, const std::string& hash);  // not_found
   Result<DeploymentReadResult> read(Id context, const std::string& deployment, std::uint64_t after, std::uint32_t max);
+  // Returns the facts of these heights, in their order: up to 8 MiB, but at least one. A missing fact is empty.
+  Result<std::vector<std::string>> read_facts(Id context, const std::string& deployment,
+                                              const std::vector<std::uint64_t>& heights);
   // Reads the facts of an instance (named as in DeploymentCommit::full_instances) after the latest snapshot and after a
   // height, and facts that may concern it: up to 1000 facts and 8 MiB.
   Result<InstanceFacts> read_instance_facts(Id context, const std::string& deployment, const std::string& instance,

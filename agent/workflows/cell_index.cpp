@@ -88,7 +88,8 @@ void add(CellRange& sum, const CellRange& part) {
   for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += part.counts[i];
 }
 
-// Returns a hash of a key, whose lower bits select the ends of pages and nodes. Without a salt: FNV-1a with a final mix.
+// Returns a hash of a key, whose lower bits select the ends of pages and nodes. Without a salt: FNV-1a with a final
+// mix.
 std::uint64_t hash_key(std::string_view salt, std::string_view key) {
   if (!salt.empty()) return siphash(salt, key);
   std::uint64_t hash = 0xcbf29ce484222325U;
@@ -558,8 +559,16 @@ Result<void> CellIndex::visit(CellReader& reader, const std::optional<InstanceId
 
 Result<std::set<std::string>> CellIndex::list_blobs(CellReader& reader) const {
   std::set<std::string> hashes;
+  constexpr std::size_t kMaxNodesBatch = 64;
   for (const auto& [workflow, cells] : workflows_) {
-    for (const CellRange& range : cells.nodes) {
+    for (std::size_t i = 0; i < cells.nodes.size(); ++i) {
+      const CellRange& range = cells.nodes[i];
+      if (i % kMaxNodesBatch == 0) {
+        std::vector<const CellRange*> batch;
+        for (std::size_t j = i; j < std::min(i + kMaxNodesBatch, cells.nodes.size()); ++j)
+          batch.push_back(&cells.nodes[j]);
+        MJ_CHECK(reader.load_nodes(workflow, batch));
+      }
       hashes.insert(range.hash);
       MJ_TRY(node, reader.node(workflow, range));
       for (const CellRange& page : node->pages) hashes.insert(page.hash);

@@ -1,5 +1,5 @@
-// SipHash-2-4 (https://www.aumasson.jp/siphash/siphash.pdf), a hash of short texts whose values cannot be chosen without
-// the key. No side effects; thread-safe.
+// SipHash-2-4 (https://www.aumasson.jp/siphash/siphash.pdf), a hash of short texts whose values cannot be chosen
+// without the key. No side effects; thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -579,6 +579,7 @@ void ScriptRecorder::run_remaining_scripts() {
   expect_done(workflows_->poll(kContext, at));
   expect_done(workflows_->due_deployments(kContext, 10));
   expect_done(workflows_->read_state(kContext, "acme/order@1"));
+  expect_done(workflows_->read_facts(kContext, "acme/order@1", {1, 2}));
   expect_done(workflows_->read_instance_facts(kContext, "acme/order@1", "acme/order@1 01"));
 }
 

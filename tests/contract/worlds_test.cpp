@@ -460,6 +460,12 @@ TEST_P(DeploymentStore, FactsAreReadUpToAByteLimit) {
   for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(deployments_->commit(commit(i, {large})));
   EXPECT_EQ(read().facts.size(), 2U);
   EXPECT_EQ(read(5).facts.size(), 1U);
+  EXPECT_EQ(deployments_->read_facts(1, kWorld, {1, 3, 5}).value().size(), 2U);
+}
+
+TEST_P(DeploymentStore, FactsAreReadByTheirHeights) {
+  ASSERT_TRUE(deployments_->commit(commit(0, {"a", "b", "c"})));
+  EXPECT_THAT(deployments_->read_facts(1, kWorld, {1, 3, 4}).value(), ElementsAre("a", "c", ""));
 }
 
 MJ_BOTH_STORES(DeploymentStore);

@@ -95,6 +95,11 @@ class DeploymentCells : public testing::Test {
     EXPECT_TRUE(stage.load_deployment().state() == again) << "the snapshot and the journal agree";
     EXPECT_TRUE(deployment->load_all_cells());
     EXPECT_TRUE(deployment->state() == again) << "the deployment in memory and the journal agree";
+    std::map<std::string, std::map<std::string, CellCounts>> counts;
+    for (const auto& [id, instance] : again.instances)
+      ++counts[id.workflow][instance.manifest][static_cast<std::size_t>(instance.status())];
+    EXPECT_EQ(deployment->cell_counts(), counts);
+    EXPECT_EQ(stage.load_deployment().cell_counts(), counts);
     EXPECT_GT(again.instances.size(), 20U);
     return history;
   }
@@ -285,6 +290,131 @@ TEST_F(DeploymentCells, SnapshotOfAnEarlierVersionIsCarriedOver) {
   EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
   const std::size_t blobs = stage.deployments->blobs(1, WorldStage::kShop)->size();
   EXPECT_EQ(blobs, read_snapshot(after.snapshot, read)->pages.size() + 1 + 3) << "the old pages were collected";
+}
+
+// An index without a salt, as an earlier version wrote it, is replaced by an index with a salt.
+TEST_F(DeploymentCells, NextSnapshotAddsTheSalt) {
+  WorldStage stage({.snapshot_every = 20, .snapshot_part_cells = 7});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 60; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  const auto read = [&](const std::string& hash) { return stage.deployments->blob(1, WorldStage::kShop, hash); };
+  const auto get_root = [&] {
+    const std::string hash = stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot;
+    return read_snapshot_root(hash, read(hash).value()).value();
+  };
+  const std::string salt = get_root().cells.salt();
+  EXPECT_EQ(salt.size(), kCellSaltBytes);
+  const std::string salted = stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot;
+  const DeploymentSnapshot unsalted = build_snapshot(read_snapshot(salted, read).value().deployment).value();
+  const auto put = [&](const WorkflowBlob& blob) {
+    stage.server.run_command(1, {"HSET", "mj:deployment-blobs:acme/shop@1", blob.hash, blob.bytes});
+  };
+  for (const WorkflowBlob& page : unsalted.pages) put(page);
+  put(unsalted.root);
+  stage.server.run_command(1, {"HSET", "mj:deployment-head:acme/shop@1", "hash", unsalted.root.hash});
+  EXPECT_EQ(get_root().cells.salt(), "");
+  stage.replace(0);
+  for (int id = 50; id <= 70; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(get_root().cells.salt().size(), kCellSaltBytes);
+  EXPECT_NE(get_root().cells.salt(), salt);
+  EXPECT_TRUE(stage.load_deployment().state() == stage.load_deployment(true).state());
+  EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
+  const std::string after = stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot;
+  EXPECT_EQ(stage.deployments->blobs(1, WorldStage::kShop)->size(), read_snapshot(after, read)->pages.size() + 1);
+}
+
+// While the shop takes a snapshot, the other deployment has a commit after each part.
+TEST_F(DeploymentCells, SnapshotDelaysAnotherDeploymentByOnePart) {
+  constexpr int kFirst = 1000, kShopOrders = 45, kOthers = 40;
+  WorldStage stage({.snapshot_every = 2 * kShopOrders,
+                    .max_inbox_entries = 5,
+                    .max_steps = 5,
+                    .snapshot_part_cells = 1,
+                    .snapshot_part_bytes = 1});
+  json other = shop_manifest();
+  other["name"] = "acme/second@1";
+  ASSERT_TRUE(stage.apply());
+  ASSERT_TRUE(stage.apply(other));
+  const auto post = [&](const std::string& deployment, int id) {
+    const Fields fields{
+        {"schema", "acme/Placed@1"}, {"value", json{{"id", id}, {"how", "keep"}}.dump()}, {"source", "actor:1"}};
+    EXPECT_TRUE(stage.deployments->post(1, deployment, "event", fields));
+  };
+  int shop_steps = 0, steps_during_snapshot = 0;
+  std::set<std::string> other_keys;
+  for (int id = kFirst; id < kFirst + kOthers; ++id) other_keys.insert(encode_cbor(id).value());
+  stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    const bool is_other = request.event.key && other_keys.contains(*request.event.key);
+    const bool has_snapshot = stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot_height > 0;
+    steps_during_snapshot += is_other && !has_snapshot ? 1 : 0;
+    if (!is_other && ++shop_steps == kShopOrders)
+      for (int id = kFirst; id < kFirst + kOthers; ++id) post("acme/second@1", id);
+    return shop_step(spec, request);
+  };
+  for (int id = 1; id <= kShopOrders; ++id) post(WorldStage::kShop, id);
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(shop_steps, kShopOrders);
+  EXPECT_GE(steps_during_snapshot, kOthers / 2);
+  EXPECT_GT(stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot_height, 0U);
+  EXPECT_TRUE(stage.load_deployment().state() == stage.load_deployment(true).state());
+  EXPECT_THAT(stage.find_violations(), testing::IsEmpty());
+}
+
+TEST_F(DeploymentCells, DecisionDropsThePartsOfASnapshot) {
+  WorldStage stage({.snapshot_every = 1'000'000});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 50; ++id) stage.place_order(id, "keep");
+  ASSERT_TRUE(stage.play());
+  const Sample sample{1000, std::string(32, 'x')};
+  LoadedDeployment deployment = load(stage, 1);
+  ASSERT_TRUE(deployment.start_snapshot(sample));
+  EXPECT_FALSE(deployment.build_snapshot_part(10).value());
+  EXPECT_GT(deployment.unwritten_snapshot_bytes(), 0U);
+  ASSERT_TRUE(deployment.write_snapshot_blobs(*stage.deployments));
+  EXPECT_GT(deployment.unwritten_snapshot_bytes(), 0U) << "the next part may replace the last page and the node";
+  while (stage.deployments->blobs(1, WorldStage::kShop)->empty()) {
+    ASSERT_FALSE(deployment.build_snapshot_part(10).value());
+    ASSERT_TRUE(deployment.write_snapshot_blobs(*stage.deployments));
+  }
+  EXPECT_GT(stage.deployments->blobs(1, WorldStage::kShop)->size(), 0U);
+  const json closed{{"id", 1}, {"how", "keep"}};
+  ASSERT_TRUE(deployment.decide({sample, EventArrived{"acme/Placed@1", closed.dump()}}));
+  EXPECT_FALSE(deployment.is_building_snapshot());
+  run_next_step(stage, deployment, sample);
+  ASSERT_TRUE(deployment.commit(*stage.deployments, 0));
+  ASSERT_TRUE(deployment.collect_garbage_blobs(*stage.deployments, 0));
+  EXPECT_EQ(stage.deployments->blobs(1, WorldStage::kShop)->size(), 0U) << "the parts belong to no snapshot";
+  ASSERT_TRUE(deployment.start_snapshot(sample));
+  int parts = 1;
+  while (!deployment.build_snapshot_part(10).value()) {
+    ASSERT_TRUE(deployment.write_snapshot_blobs(*stage.deployments));
+    ++parts;
+  }
+  EXPECT_EQ(parts, 6) << "5 parts with cells, and the root";
+  ASSERT_TRUE(deployment.commit(*stage.deployments, 0));
+  EXPECT_TRUE(stage.load_deployment().state() == stage.load_deployment(true).state());
+}
+
+TEST_F(DeploymentCells, LargeSnapshotIsRefusedBeforeItsCellsAreRead) {
+  WorldStage stage({.snapshot_every = 40});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 30; ++id) stage.place_order(id, id == 1 ? "chat" : "keep");
+  ASSERT_TRUE(stage.play());
+  stage.place_order(7, "keep");
+  ASSERT_TRUE(stage.play());
+  LoadedDeployment deployment = load(stage, 1);
+  deployment.set_max_snapshot_bytes(100);  // less than the node of the ledger, which has not changed
+  int reads = 0;
+  stage.server.set_faults([&](const ServerCall& call) {
+    reads += call.name == "HMGET" ? 1 : 0;
+    return Fault::none;
+  });
+  const Sample sample{1000, std::string(32, 'x')};
+  EXPECT_EQ(deployment.start_snapshot(sample).error().code, Code::too_large);
+  stage.server.set_faults(nullptr);
+  EXPECT_EQ(reads, 0);
 }
 
 // Events without known receivers, as another client posts them.

@@ -64,6 +64,20 @@ const WorldScenario kScenarios[] = {
      },
      {.snapshot_every = 4, .max_inbox_entries = 2, .max_steps = 2, .cell_cache = {.max_cells = 1}},
      "world_commit"},
+    {"SnapshotInParts",
+     [](WorldStage& stage) {
+       for (int round = 0; round < 3; ++round) {
+         for (int i = 1; i <= 6; ++i) stage.place_order(i, i == 5 ? "big" : "keep");
+         stage.step();
+       }
+     },
+     {.snapshot_every = 8,
+      .max_inbox_entries = 4,
+      .max_steps = 4,
+      .snapshot_part_cells = 1,
+      .snapshot_part_bytes = 1,
+      .cell_cache = {.max_cells = 1}},
+     "world_commit"},
     {"Collection",
      [](WorldStage& stage) {
        for (int i = 0; i < 6; ++i) {

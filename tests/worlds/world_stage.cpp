@@ -222,7 +222,9 @@ void WorldStage::begin(StagedCoordinator& each) {
                                    .run_step = take,
                                    .clock = clock,
                                    .limits = job_limits,
-                                   .cell_store = reads_cells_in_background ? each.cells.get() : nullptr},
+                                   .cell_stores = reads_cells_in_background
+                                                      ? std::vector<WorkflowStore*>{each.cells.get()}
+                                                      : std::vector<WorkflowStore*>()},
       kContext, limits_);
   each.recovers = true;
   each.is_dead = false;
@@ -232,8 +234,9 @@ Fault WorldStage::choose_fault(const ServerCall& call) {
   if (active_coordinator_ == nullptr) return Fault::none;
   if (active_coordinator_->is_dead) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
-  static const std::set<std::string_view> kChecks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
-                                                  "flow_jobs", "load",         "load_some",  "flow_list",  "ended_job"};
+  static const std::set<std::string_view> kChecks{"world_due",   "world_glance", "world_mail", "world_read",
+                                                  "world_facts", "flow_read",    "flow_jobs",  "load",
+                                                  "load_some",   "flow_list",    "ended_job"};
   if (call.write == 0 || kChecks.contains(call.name)) return Fault::none;
   ++calls_;
   ++calls_by_name[std::string(call.name)];

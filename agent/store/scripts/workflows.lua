@@ -92,6 +92,23 @@ while position < head and #facts < 2 * max_facts and bytes < kMaxBytes do
 end
 return {to_integer_text(head), snapshot[1] or '0', snapshot[2] or '', to_integer_text(position), facts}
 
+--# world_facts: dispatch_journal flows
+-- Reads facts of a deployment.
+-- ARGV: deployment, heights (list).
+-- Reply: the facts in the order of the heights, until they have 8 MiB; an empty text for a missing fact.
+-- Repeat: safe; read-only.
+local kMaxBytes, facts, bytes = 8388608, {}, 0
+local journal, heights = kDeploymentJournalKey .. next_arg(), list_arg()
+local err = check_type(journal, 'stream')
+if err then return err end
+for i, height in ipairs(heights) do
+  if bytes >= kMaxBytes then break end
+  local entry = redis.call('XRANGE', journal, height .. '-0', height .. '-0')[1]
+  facts[i] = entry and to_table(entry[2]).f or ''
+  bytes = bytes + #facts[i]
+end
+return facts
+
 --# world_commit: dispatch_journal flows
 -- Commits a change of a deployment at the height on which it is based, in one step, or nothing.
 -- ARGV: context (id), deployment, base_height, due (ms; 0: not due), facts (list), blobs (list of hash, bytes, ...),

@@ -17,6 +17,7 @@ constexpr std::uint64_t kMaxFactsWithoutIndex = 50'000;  // height up to which i
 constexpr int kMaxDecideAttempts = 16;
 constexpr std::uint64_t kMaxSmallIndexBytes = 32U << 20;
 constexpr std::uint64_t kMaxBlobsBatch = 4U << 20;  // bytes of one commit; a Redis command is limited to 256 MiB
+constexpr std::size_t kMaxDroppedBlobs = 1000;      // replaced blobs that are deleted after one commit
 
 std::uint64_t blob_bytes(const std::map<std::string, std::string>& blobs) {
   std::uint64_t bytes = 0;
@@ -224,10 +225,12 @@ Result<void> LoadedDeployment::load_snapshot(const std::string& hash, std::uint6
     keeps_all_cells_ = true;
     snapshot_states_ = referenced_blobs(state_);
     snapshot_pages_ = std::move(whole.pages);
+    for (const auto& [id, instance] : state_.instances) count(instance, 1);
   } else {
     state_ = std::move(root.head);
     cells_ = std::make_shared<const CellIndex>(std::move(root.cells));
     keeps_all_cells_ = false;
+    for (const auto& [workflow, cells] : cells_->workflows()) counts_[workflow] = cells.counts;
     const auto has_pending = [](const std::string&, const CellRange& range) { return range.pending > 0; };
     const auto visited =
         cells_->visit(cell_reader_, std::nullopt, has_pending, [&](const CellRow& row) -> Result<bool> {
@@ -243,11 +246,18 @@ Result<void> LoadedDeployment::load_snapshot(const std::string& hash, std::uint6
 }
 
 Result<void> LoadedDeployment::fold_one(const WorkflowFact& fact) {
+  const std::vector<InstanceId> affected = affected_instances(fact);
+  const auto count_all = [&](int sign) {
+    for (const InstanceId& id : affected)
+      if (const InstanceState* instance = state_.find_instance(id)) count(*instance, sign);
+  };
   index_.before_fact(state_, fact);
+  count_all(-1);
   if (auto problem = fold(state_, fact))
     return fail(Code::invalid, name_ + ": " + std::string(problem->rule) + ": " + problem->text);
+  count_all(1);
   index_.after_fact(state_, fact);
-  for (const InstanceId& id : affected_instances(fact)) update_cell(id, fact.height);
+  for (const InstanceId& id : affected) update_cell(id, fact.height);
   return {};
 }
 
@@ -320,6 +330,7 @@ Result<WorkflowDecision> LoadedDeployment::decide_loaded(const WorkflowInput& in
 
 Result<void> LoadedDeployment::decide(const WorkflowInput& input) {
   if (std::holds_alternative<TakeSnapshot>(input.content)) return take_snapshot(input.sample);
+  drop_snapshot();
   MJ_TRY(decision, decide_loaded(input));
   return add_decision(std::move(decision));
 }
@@ -405,10 +416,21 @@ Result<void> LoadedDeployment::commit(WorkflowStore& store, std::uint64_t due_ms
   applied_manifest_.clear();
   forget_excess_cells();
   if (replaced_blobs_.empty()) return {};
-  const std::vector<std::string> replaced(replaced_blobs_.begin(), replaced_blobs_.end());
-  replaced_blobs_.clear();
+  std::vector<std::string> replaced;
+  while (!replaced_blobs_.empty() && replaced.size() < kMaxDroppedBlobs)
+    replaced.push_back(std::move(replaced_blobs_.extract(replaced_blobs_.begin()).value()));
   auto dropped = store.drop_blobs(context_, name_, stored_height_, replaced);
   return dropped || dropped.error().code == Code::conflict ? Result<void>() : dropped;
+}
+
+Result<void> LoadedDeployment::write_blobs(WorkflowStore& store, std::map<std::string, std::string> blobs) {
+  DeploymentCommit commit;
+  commit.context = context_;
+  commit.deployment = name_;
+  commit.base_height = stored_height_;
+  commit.due_ms = 1;
+  for (auto& [hash, bytes] : blobs) commit.blobs.emplace_back(hash, std::move(bytes));
+  return store.commit(commit);
 }
 
 bool LoadedDeployment::should_collect_after_snapshot() const {

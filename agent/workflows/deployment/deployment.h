@@ -90,6 +90,9 @@ const PendingIntent* find_pending(const DeploymentState&, const std::string& int
 // that the step was not executed, for example because its process could not be started.
 using StepRunner = std::function<Result<StepAnswer>(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&)>;
 
+// Number of instances in a part of a snapshot.
+inline constexpr std::size_t kMaxSnapshotPartCells = 64;
+
 // Instances to be read: their heights of facts since the snapshot with this index.
 struct CellQuery {
   std::shared_ptr<const CellIndex> index;
@@ -140,7 +143,7 @@ class LoadedDeployment {
   Result<void> visit_instances(const std::optional<InstanceId>& after, std::optional<InstanceStatus>,
                                const std::function<bool(const InstanceState&)>& visit);
   // Returns the number of instances of each workflow, by manifest and status.
-  Result<std::map<std::string, std::map<std::string, CellCounts>>> count_cells();
+  const std::map<std::string, std::map<std::string, CellCounts>>& cell_counts() const { return counts_; }
   // Hash of the latest snapshot, if one of its pages could not be read; else empty.
   const std::string& unreadable_snapshot() const { return unreadable_snapshot_; }
   const DeploymentIndex& index() const { return index_; }
@@ -152,7 +155,7 @@ class LoadedDeployment {
   void add_manifest(AppliedManifest);
 
   // Decides and folds the resulting facts into the state; commit() stores them. Errors are those of mycojobs::decide()
-  // and load_cells(); the state is then unchanged. For TakeSnapshot, the changed pages are built first.
+  // and load_cells(); the state is then unchanged. For TakeSnapshot, the whole snapshot is built first.
   Result<void> decide(const WorkflowInput&);
   std::size_t pending_bytes() const { return pending_bytes_; }  // size of the facts and blobs that wait for commit()
   // Returns the request for the step that processes the next event in the inbox of an instance. Reads a spilled state
@@ -180,6 +183,19 @@ class LoadedDeployment {
     snapshot_interval_factor_ *= 2;
   }
   std::uint64_t snapshot_interval_factor() const { return snapshot_interval_factor_; }
+  // Starts a snapshot. Errors: conflict (an instance can take a step, or an effect is not published); too_large (as far
+  // as the sizes are known).
+  Result<void> start_snapshot(const Sample&);
+  bool is_building_snapshot() const { return build_ != nullptr; }
+  // Adds the next changed instances to the snapshot. Returns whether the snapshot is complete; the next commit() then
+  // stores the snapshot. Errors: too_large; those of load_cells(). After an error the snapshot is dropped.
+  Result<bool> build_snapshot_part(std::size_t max_cells = kMaxSnapshotPartCells);
+  std::size_t unwritten_snapshot_bytes() const;
+  // Stores blobs of the parts so far that no later part replaces, without a fact. REQUIRES: all decisions were
+  // committed. The blobs belong to no snapshot before the commit; the deployment is due, so that the next leader
+  // deletes them after a crash.
+  Result<void> write_snapshot_blobs(WorkflowStore&);
+  bool has_replaced_blobs() const { return !replaced_blobs_.empty(); }  // The next commit deletes some of them.
   // Deletes blobs that are neither the state of an instance nor part of the latest snapshot (docs/decisions/0020). Call
   // it after a commit, without decisions since then. A concurrent commit of another process is not an error: the next
   // collection deletes the blobs. needs_collection() returns true again after at least `min_bytes` bytes of
@@ -190,10 +206,7 @@ class LoadedDeployment {
   bool should_collect_after_snapshot() const;
 
  private:
-  struct BuiltSnapshot {
-    WorkflowBlob root;
-    CellIndex::Update update;
-  };
+  struct SnapshotBuild;
   LoadedDeployment(WorkflowStore&, Id context, const std::string& name, const CellCacheLimits&);
   Result<void> load_snapshot(const std::string& hash, std::uint64_t height);
   Result<void> fold_all(WorkflowStore&, std::uint64_t after);
@@ -208,10 +221,18 @@ class LoadedDeployment {
   tl::unexpected<Error> page_error(Error);
   Result<WorkflowDecision> decide_loaded(const WorkflowInput&);
   Result<void> add_decision(WorkflowDecision);
+  void count(const InstanceState&, int sign);
   // Snapshots.
   Result<void> take_snapshot(const Sample&);
-  Result<CellChanges> collect_changes();
-  void start_index(BuiltSnapshot);
+  Result<void> check_known_size() const;
+  Result<void> check_snapshot_size(std::uint64_t bytes) const;
+  Result<CellChanges> next_changes(std::size_t max_cells);
+  Result<bool> add_snapshot_part(std::size_t max_cells);
+  Result<void> finish_snapshot();
+  Result<std::set<std::string>> find_open_blobs();
+  Result<void> write_blobs(WorkflowStore&, std::map<std::string, std::string> blobs);
+  void drop_snapshot();
+  void start_index(WorkflowBlob root);
   Result<std::set<std::string>> list_snapshot_blobs(std::uint64_t& state_bytes);
 
   WorkflowStore* store_ = nullptr;
@@ -229,7 +250,9 @@ class LoadedDeployment {
   CellCache cache_;
   // Heights of the facts since the latest snapshot, by instance.
   std::map<InstanceId, std::vector<std::uint64_t>> dirty_cells_;
-  std::set<InstanceId> absent_cells_;  // instances that were searched and do not exist
+  std::map<std::string, std::map<std::string, CellCounts>> counts_;  // as returned by cell_counts()
+  std::shared_ptr<SnapshotBuild> build_;                             // the snapshot that is being built
+  std::set<InstanceId> absent_cells_;                                // instances that were searched and do not exist
   bool has_skipped_snapshot_ = false, has_load_error_ = false;
   std::uint64_t snapshot_interval_factor_ = 1;  // 2 to the number of refused snapshots since the latest one
   bool keeps_all_cells_ = false;                // cells_ is empty, and all instances are in memory
@@ -237,8 +260,8 @@ class LoadedDeployment {
   // Pages and states of a snapshot without an index, and blobs of the snapshot before the new one, to be deleted after
   // the commit.
   std::set<std::string> snapshot_pages_, snapshot_states_, replaced_blobs_;
-  std::uint64_t pending_page_bytes_ = 0;    // size of the pages in pending_blobs_
-  std::vector<std::string> pending_facts_;  // encoded facts that are not committed yet
+  std::uint64_t pending_page_bytes_ = 0;               // size of the pages in pending_blobs_
+  std::vector<std::string> pending_facts_;             // encoded facts that are not committed yet
   std::map<InstanceId, std::string> pending_changes_;  // heights of these facts, as in DeploymentCommit::changes
   std::map<std::string, std::string> pending_blobs_;
   std::size_t pending_bytes_ = 0;  // size of pending_facts_ and pending_blobs_

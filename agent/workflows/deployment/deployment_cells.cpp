@@ -8,13 +8,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxSnapshotCellsBatch = 512;  // cells that are read in one batch for a snapshot
 // Facts of an instance since the snapshot, up to which the instance can be forgotten.
 constexpr std::size_t kMaxReplayedFacts = 64;
-// Facts are read together if at most this number of facts is between two of them.
-constexpr std::uint64_t kMaxSkippedFacts = 50;
+constexpr std::size_t kMaxFactsRead = 500;  // facts that are read together
 
 constexpr std::size_t kMaxAbsentCells = 4096;
+constexpr std::size_t kMaxVisitedBatch = 64;  // changed instances that a list reads together
 constexpr int kMaxReadAttempts = 3;
 
 // Applies the facts of an instance after its state in the snapshot. Error conflict: another snapshot was taken since.
@@ -126,27 +125,23 @@ namespace {
 
 using HeightReceivers = std::map<std::uint64_t, std::vector<InstanceId>>;
 
-// Calls visit() for each fact of these heights, in their order. Facts that are close to each other are read together.
+// Calls visit() for each fact of these heights, in their order.
 Result<void> visit_facts(
     WorkflowStore& store, Id context, const std::string& deployment, const HeightReceivers& heights,
     const std::function<Result<void>(const WorkflowFact&, const std::vector<InstanceId>&)>& visit) {
   for (auto next = heights.begin(); next != heights.end();) {
-    const std::uint64_t first = next->first;
-    std::uint64_t last = first;
-    for (auto row = next;
-         row != heights.end() && row->first <= last + 1 + kMaxSkippedFacts && row->first < first + kMaxFactsBatch;
-         ++row)
-      last = row->first;
-    MJ_TRY(read, store.read(context, deployment, first - 1, static_cast<std::uint32_t>(last - first + 1)));
-    if (read.facts.empty())
-      return fail(Code::invalid, deployment + ": the fact at height " + std::to_string(first) + " is missing");
-    for (std::uint64_t height = first; height < first + read.facts.size() && next != heights.end(); ++height) {
-      if (next->first != height) continue;
-      auto fact = decode_workflow_fact(read.facts[height - first]);
-      if (!fact) return fail(fact.error(), deployment + ": height " + std::to_string(height));
+    std::vector<std::uint64_t> batch;
+    for (auto row = next; row != heights.end() && batch.size() < kMaxFactsRead; ++row) batch.push_back(row->first);
+    MJ_TRY(facts, store.read_facts(context, deployment, batch));
+    for (const std::string& bytes : facts) {
+      const std::string location = deployment + ": the fact at height " + std::to_string(next->first);
+      if (bytes.empty()) return fail(Code::invalid, location + " is missing");
+      auto fact = decode_workflow_fact(bytes);
+      if (!fact) return fail(fact.error(), location);
       MJ_CHECK(visit(*fact, next->second));
       ++next;
     }
+    if (facts.empty()) return fail(Code::invalid, deployment + ": facts cannot be read");
   }
   return {};
 }
@@ -243,10 +238,17 @@ Result<void> LoadedDeployment::visit_instances(const std::optional<InstanceId>& 
   if (keeps_all_cells_)
     for (const auto& [id, instance] : state_.instances)
       if (!after || *after < id) changed.insert(id);
-  auto next = changed.begin();
+  auto next = changed.begin(), next_unread = next;
   bool has_more = true;
+  const auto read_changed = [&] {
+    std::set<InstanceId> batch;
+    while (next_unread != changed.end() && batch.size() < kMaxVisitedBatch) batch.insert(*next_unread++);
+    if (pending_facts_.empty()) forget_excess_cells();
+    return load_cells(batch);
+  };
   const auto visit_changed = [&](const InstanceId* end) -> Result<void> {
     for (; has_more && next != changed.end() && (end == nullptr || *next < *end); ++next) {
+      if (next == next_unread) MJ_CHECK(read_changed());
       MJ_TRY(instance, find_instance(*next));
       if (instance != nullptr && (!status || instance->status() == *status)) has_more = visit(*instance);
     }
@@ -265,92 +267,258 @@ Result<void> LoadedDeployment::visit_instances(const std::optional<InstanceId>& 
   return visit_changed(nullptr);
 }
 
-Result<std::map<std::string, std::map<std::string, CellCounts>>> LoadedDeployment::count_cells() {
-  std::map<std::string, std::map<std::string, CellCounts>> counts;
-  for (const auto& [workflow, cells] : cells_->workflows()) counts[workflow] = cells.counts;
-  std::set<InstanceId> changed;
-  for (const auto& [id, heights] : dirty_cells_) changed.insert(id);
-  auto rows = cells_->find(cell_reader_, changed);
-  if (!rows) return page_error(std::move(rows).error());
-  for (const CellRow& row : *rows) --counts[row.id.workflow][row.manifest][static_cast<std::size_t>(row.status)];
-  if (keeps_all_cells_)
-    for (const auto& [id, instance] : state_.instances) changed.insert(id);
-  for (const InstanceId& id : changed) {
-    MJ_TRY(instance, find_instance(id));
-    if (instance != nullptr) ++counts[id.workflow][instance->manifest][static_cast<std::size_t>(instance->status())];
-  }
-  return counts;
+void LoadedDeployment::count(const InstanceState& instance, int sign) {
+  auto& manifests = counts_[instance.id.workflow];
+  CellCounts& counts = manifests[instance.manifest];
+  std::uint64_t& number = counts[static_cast<std::size_t>(instance.status())];
+  number = sign < 0 ? number - std::min<std::uint64_t>(number, 1) : number + 1;
+  if (counts == CellCounts{}) manifests.erase(instance.manifest);
 }
 
 // ---- snapshots ----
 
-// Returns the instances that differ from the latest snapshot.
-Result<CellChanges> LoadedDeployment::collect_changes() {
-  CellChanges changes;
-  const auto add = [&](const InstanceId& id, const InstanceState* instance) -> Result<void> {
-    std::optional<CellRow>& change = changes[id];
-    if (instance == nullptr) return {};
-    MJ_TRY(row, make_cell_row(*instance));
-    change = std::move(row);
-    return {};
-  };
-  if (keeps_all_cells_) {
-    for (const auto& [id, instance] : state_.instances) MJ_CHECK(add(id, &instance));
-    return changes;
+struct LoadedDeployment::SnapshotBuild {
+  Sample sample;
+  CellIndex index;                           // has the instances up to `last`, and those that have not changed
+  std::optional<InstanceId> last = {};       // last instance of the parts so far
+  bool adds_all_cells = false;               // `index` began empty, since the latest snapshot has no salt
+  std::map<std::string, std::string> blobs;  // blobs of the parts that are not written yet, by hash
+  std::size_t blob_bytes = 0;                // size of `blobs`
+  std::uint64_t written_bytes = 0;           // size of written blobs
+  std::set<std::string> replaced;            // blobs to be deleted once the snapshot is stored
+  CellReader reader;
+};
+
+Result<void> LoadedDeployment::start_snapshot(const Sample& sample) {
+  drop_snapshot();
+  if (!state_.ready_instances.empty() || !index_.unpublished_intents().empty())
+    return decide_loaded({sample, TakeSnapshot{}}).map([](const WorkflowDecision&) {});
+  MJ_CHECK(check_known_size());
+  auto build = std::make_shared<SnapshotBuild>();
+  build->sample = sample;
+  build->replaced = replaced_blobs_;
+  build->adds_all_cells = cells_->salt().empty();
+  build->index =
+      build->adds_all_cells ? CellIndex(derive_entropy(sample, 0).substr(0, kCellSaltBytes)) : CellIndex(*cells_);
+  if (build->adds_all_cells) {
+    auto blobs = cells_->list_blobs(cell_reader_);
+    if (!blobs) return page_error(std::move(blobs).error());
+    build->replaced.merge(*blobs);
   }
-  for (auto dirty = dirty_cells_.begin(); dirty != dirty_cells_.end();) {
-    std::set<InstanceId> batch, forgotten;
-    for (; dirty != dirty_cells_.end() && batch.size() < kMaxSnapshotCellsBatch; ++dirty) {
-      batch.insert(dirty->first);
-      if (!state_.instances.contains(dirty->first)) forgotten.insert(dirty->first);
+  // Parts are in the order of the instances, so few nodes are read again.
+  constexpr std::size_t kMaxCachedNodeBytes = 1U << 20;
+  build->reader = CellReader(
+      [build = build.get(), &store = *store_, context = context_,
+       name = name_](const std::vector<std::string>& hashes) -> Result<std::vector<std::string>> {
+        std::vector<std::string> stored;
+        for (const std::string& hash : hashes)
+          if (!build->blobs.contains(hash)) stored.push_back(hash);
+        MJ_TRY(found, store.read_blobs(context, name, stored));
+        std::vector<std::string> result;
+        auto next = found.begin();
+        for (const std::string& hash : hashes) {
+          const auto unwritten = build->blobs.find(hash);
+          result.push_back(unwritten != build->blobs.end() ? unwritten->second : std::move(*next++));
+        }
+        return result;
+      },
+      kMaxCachedNodeBytes);
+  build_ = std::move(build);
+  return {};
+}
+
+// Returns the error too_large if the parts of the snapshot that are known without a read exceed the limit.
+Result<void> LoadedDeployment::check_known_size() const {
+  std::uint64_t bytes = 0;
+  if (keeps_all_cells_) {
+    for (auto row = state_.instances.begin(); row != state_.instances.end() && bytes <= max_snapshot_bytes_; ++row)
+      bytes += row->first.key.size() + (row->second.state ? row->second.state->bytes.size() : 0);
+  } else {
+    for (const auto& [workflow, cells] : cells_->workflows()) {
+      InstanceId begin{workflow, ""};
+      for (const CellRange& node : cells.nodes) {
+        const auto changed = dirty_cells_.lower_bound(begin);
+        begin.key = node.last_key;
+        if (changed == dirty_cells_.end() || begin < changed->first) bytes += node.bytes;
+      }
     }
-    MJ_CHECK(load_cells(batch));
-    for (const InstanceId& id : batch) MJ_CHECK(add(id, state_.find_instance(id)));
-    // A forgotten instance has no uncommitted facts, so it can be forgotten again at once.
-    for (const InstanceId& id : forgotten) {
-      cache_.remove(id);
-      forget_instance(state_, id);
+  }
+  return check_snapshot_size(bytes);
+}
+
+// Returns the next instances that differ from the index of the snapshot, at most max_cells.
+Result<CellChanges> LoadedDeployment::next_changes(std::size_t max_cells) {
+  CellChanges changes;
+  std::set<InstanceId> ids;
+  const auto add_ids = [&](const auto& instances) {
+    auto row = build_->last ? instances.upper_bound(*build_->last) : instances.begin();
+    for (; row != instances.end() && ids.size() < max_cells; ++row) ids.insert(row->first);
+  };
+  if (keeps_all_cells_)
+    add_ids(state_.instances);
+  else
+    add_ids(dirty_cells_);
+  if (build_->adds_all_cells) {
+    const auto wants_all = [](const std::string&, const CellRange&) { return true; };
+    MJ_CHECK(cells_->visit(build_->reader, build_->last, wants_all, [&](CellRow row) -> Result<bool> {
+      if (changes.size() >= max_cells) return false;
+      const InstanceId id = row.id;
+      changes.emplace(id, std::move(row));
+      return true;
+    }));
+    // The rows and the ids are the beginnings of two lists. The beginning of both lists together has max_cells.
+    std::set<InstanceId> all = ids;
+    for (const auto& [id, row] : changes) all.insert(id);
+    while (all.size() > max_cells) all.erase(std::prev(all.end()));
+    std::erase_if(changes, [&](const auto& row) { return !all.contains(row.first); });
+    std::erase_if(ids, [&](const InstanceId& id) { return !all.contains(id); });
+  }
+  CellQuery query{cells_, {}};
+  for (const InstanceId& id : ids) {
+    const InstanceState* instance = state_.find_instance(id);
+    std::optional<CellRow>& change = changes[id] = std::nullopt;
+    if (instance != nullptr) {
+      MJ_TRY(row, make_cell_row(*instance));
+      change = std::move(row);
+    } else if (!absent_cells_.contains(id)) {
+      query.cells[id] = dirty_cells_.at(id);
     }
+  }
+  MJ_TRY(found, read_cells(*store_, context_, name_, build_->reader, query));
+  for (const auto& [id, instance] : found) {
+    if (!instance) continue;
+    MJ_TRY(row, make_cell_row(*instance));
+    changes[id] = std::move(row);
   }
   return changes;
 }
 
-Result<void> LoadedDeployment::take_snapshot(const Sample& sample) {
-  if (!state_.ready_instances.empty() || !index_.unpublished_intents().empty()) {
-    MJ_TRY(refused, decide_loaded({sample, TakeSnapshot{}}));
-    return add_decision(std::move(refused));
+Result<bool> LoadedDeployment::build_snapshot_part(std::size_t max_cells) {
+  auto is_complete = add_snapshot_part(max_cells);
+  if (!is_complete) drop_snapshot();
+  return is_complete;
+}
+
+Result<bool> LoadedDeployment::add_snapshot_part(std::size_t max_cells) {
+  SnapshotBuild& build = *build_;
+  auto changes = next_changes(max_cells);
+  if (!changes) return page_error(std::move(changes).error());
+  if (changes->empty()) {
+    MJ_CHECK(finish_snapshot());
+    return true;
   }
-  MJ_TRY(changes, collect_changes());
-  auto update = cells_->update(cell_reader_, std::move(changes));
+  build.last = changes->rbegin()->first;
+  auto update = build.index.update(build.reader, std::move(*changes));
   if (!update) return page_error(std::move(update).error());
-  MJ_TRY(root, make_snapshot_root(state_, update->index));
-  const std::uint64_t size = update->index.bytes() + root.bytes.size();
-  if (size > max_snapshot_bytes_)
-    return fail(Code::too_large,
-                "a snapshot of " + std::to_string(size) + " bytes; at most " + std::to_string(max_snapshot_bytes_));
-  MJ_TRY(decision, decide_loaded({sample, TakeSnapshot{root.hash, size}}));
-  MJ_CHECK(add_decision(std::move(decision)));
-  start_index({std::move(root), std::move(*update)});
+  build.index = std::move(update->index);
+  for (const std::string& hash : update->replaced) {
+    const auto unwritten = build.blobs.find(hash);
+    if (unwritten == build.blobs.end()) {
+      build.replaced.insert(hash);
+    } else {
+      build.blob_bytes -= unwritten->second.size();
+      build.blobs.erase(unwritten);
+    }
+  }
+  for (WorkflowBlob& blob : update->blobs) {
+    build.replaced.erase(blob.hash);
+    if (build.blobs.contains(blob.hash)) continue;
+    build.blob_bytes += blob.bytes.size();
+    build.blobs.emplace(blob.hash, std::move(blob.bytes));
+  }
+  std::uint64_t bytes = 0;  // size of the nodes that no later part changes
+  for (const auto& [workflow, cells] : build.index.workflows())
+    for (const CellRange& node : cells.nodes)
+      if (InstanceId{workflow, node.last_key} < *build.last) bytes += node.bytes;
+  return check_snapshot_size(bytes).map([] { return false; });
+}
+
+Result<void> LoadedDeployment::check_snapshot_size(std::uint64_t bytes) const {
+  if (bytes <= max_snapshot_bytes_) return {};
+  return fail(Code::too_large, "a snapshot of at least " + std::to_string(bytes) + " bytes; at most " +
+                                   std::to_string(max_snapshot_bytes_));
+}
+
+Result<void> LoadedDeployment::take_snapshot(const Sample& sample) {
+  MJ_CHECK(start_snapshot(sample));
+  while (is_building_snapshot()) MJ_CHECK(build_snapshot_part());
   return {};
 }
 
-// Replaces the index by the index of a snapshot that the next commit writes.
-void LoadedDeployment::start_index(BuiltSnapshot snapshot) {
-  replaced_blobs_ = std::move(snapshot.update.replaced);
+std::size_t LoadedDeployment::unwritten_snapshot_bytes() const { return build_ ? build_->blob_bytes : 0; }
+
+// Returns the blobs that are not written and that the next part may replace: those from the last cell of the parts on.
+Result<std::set<std::string>> LoadedDeployment::find_open_blobs() {
+  std::set<std::string> open;
+  const auto cells = build_->index.workflows().find(build_->last->workflow);
+  if (cells == build_->index.workflows().end()) return open;
+  const auto add = [&](const std::vector<CellRange>& ranges,
+                       const std::function<Result<void>(const CellRange&)>& visit) -> Result<void> {
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const bool is_open = ranges[i].last_key >= build_->last->key || i + 1 == ranges.size();
+      if (!is_open || !build_->blobs.contains(ranges[i].hash)) continue;
+      open.insert(ranges[i].hash);
+      MJ_CHECK(visit(ranges[i]));
+    }
+    return Result<void>();
+  };
+  MJ_CHECK(add(cells->second.nodes, [&](const CellRange& range) -> Result<void> {
+    MJ_TRY(node, build_->reader.node(cells->first, range));
+    return add(node->pages, [](const CellRange&) { return Result<void>(); });
+  }));
+  return open;
+}
+
+Result<void> LoadedDeployment::write_snapshot_blobs(WorkflowStore& store) {
+  MJ_TRY(open, find_open_blobs());
+  std::map<std::string, std::string> blobs;
+  for (auto blob = build_->blobs.begin(); blob != build_->blobs.end();) {
+    const auto next = std::next(blob);
+    if (!open.contains(blob->first)) {
+      build_->blob_bytes -= blob->second.size();
+      build_->written_bytes += blob->second.size();
+      blobs.insert(build_->blobs.extract(blob));
+    }
+    blob = next;
+  }
+  return blobs.empty() ? Result<void>() : write_blobs(store, std::move(blobs));
+}
+
+Result<void> LoadedDeployment::finish_snapshot() {
+  MJ_TRY(root, make_snapshot_root(state_, build_->index));
+  const std::uint64_t size = build_->index.bytes() + root.bytes.size();
+  MJ_CHECK(check_snapshot_size(size));
+  MJ_TRY(decision, decide_loaded({build_->sample, TakeSnapshot{root.hash, size}}));
+  MJ_CHECK(add_decision(std::move(decision)));
+  start_index(std::move(root));
+  return {};
+}
+
+// The written blobs of the snapshot belong to no state, so they count as garbage.
+void LoadedDeployment::drop_snapshot() {
+  if (build_ == nullptr) return;
+  written_blob_bytes_ += build_->written_bytes;
+  build_ = nullptr;
+}
+
+// Replaces the index by the index of the snapshot, which the next commit stores.
+void LoadedDeployment::start_index(WorkflowBlob root) {
+  replaced_blobs_ = std::move(build_->replaced);
   replaced_blobs_.merge(snapshot_pages_);
   if (!latest_snapshot_.empty()) replaced_blobs_.insert(latest_snapshot_);
   snapshot_pages_.clear();
   snapshot_states_.clear();
-  replaced_blobs_.erase(snapshot.root.hash);
-  snapshot.update.blobs.push_back(snapshot.root);
-  for (WorkflowBlob& blob : snapshot.update.blobs) {
-    pending_bytes_ += blob.bytes.size();
-    pending_page_bytes_ += blob.bytes.size();
-    pending_blobs_[blob.hash] = std::move(blob.bytes);
+  replaced_blobs_.erase(root.hash);
+  new_snapshot_ = latest_snapshot_ = root.hash;
+  build_->blobs.emplace(std::move(root.hash), std::move(root.bytes));
+  for (auto& [hash, bytes] : build_->blobs) {
+    pending_bytes_ += bytes.size();
+    pending_page_bytes_ += bytes.size();
+    pending_blobs_[hash] = std::move(bytes);
   }
-  new_snapshot_ = latest_snapshot_ = snapshot.root.hash;
   snapshot_height_ = state_.height;
-  cells_ = std::make_shared<const CellIndex>(std::move(snapshot.update.index));
+  cells_ = std::make_shared<const CellIndex>(std::move(build_->index));
+  build_ = nullptr;
   keeps_all_cells_ = false;
   snapshot_interval_factor_ = 1;
   dirty_cells_.clear();

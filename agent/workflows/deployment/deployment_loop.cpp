@@ -38,7 +38,7 @@ constexpr std::uint64_t kCheckIntervalMs = 60000, kPollIntervalMs = 250;
 constexpr std::size_t kMaxDeploymentsBatch = 64, kMaxEffectRefsBatch = 1000;
 constexpr std::uint64_t kMaxNotificationDelayMs = 1000;  // a delay longer than this means that a notification was lost
 // Limits for one commit, so that an instance with little work does not wait long for instances with much work.
-constexpr std::uint64_t kMaxInboxMs = 4, kMaxStepsMs = 8;
+constexpr std::uint64_t kMaxInboxMs = 4, kMaxStepsMs = 8, kMaxSnapshotPartMs = 8;
 // Minimum time of steps before a commit while inboxes have more events.
 constexpr std::uint64_t kMinStepsMs = 2;
 constexpr std::size_t kMaxEffectsBatch = 64;  // unpublished effects after which a commit runs no further steps
@@ -307,17 +307,18 @@ Result<bool> DeploymentLoop::run_commit(Deployment& deployment) {
   LoadedDeployment& loaded = deployment.loaded;
   MJ_TRY(now, dependencies_.deployments.now_ms());
   now_ms_ = now;
+  if (loaded.is_building_snapshot()) return continue_snapshot(deployment).map([] { return true; });
   MJ_TRY(entries, process_inbox(deployment));
   MJ_TRY(timers, complete_timers(loaded));
   MJ_TRY(steps, run_steps(deployment));
   MJ_CHECK(process_completions(deployment));
-  MJ_TRY(has_snapshot, take_snapshot(loaded));
-  if (has_snapshot) deployment.drain_start_ms = deployment.next_drain_height = 0;
   MJ_CHECK(loaded.commit(dependencies_.deployments, compute_due_ms(deployment)));
-  if (loaded.needs_collection() || (has_snapshot && loaded.should_collect_after_snapshot()))
+  if (loaded.needs_collection())
     MJ_CHECK(loaded.collect_garbage_blobs(dependencies_.deployments, limits_.min_collection_bytes));
   MJ_TRY(published, publish_effects(loaded));
-  return entries + timers + steps + published > 0 || loaded.pending_facts() > 0;
+  if (is_snapshot_due(loaded)) MJ_CHECK(check_snapshot(loaded, loaded.start_snapshot(sample())));
+  return entries + timers + steps + published > 0 || loaded.pending_facts() > 0 || loaded.is_building_snapshot() ||
+         loaded.has_replaced_blobs();
 }
 
 // Returns the time of the next evaluation if no event arrives before, or 0 if there is none. The time is stored with
@@ -354,17 +355,35 @@ std::uint64_t DeploymentLoop::snapshot_interval(const LoadedDeployment& deployme
   return limits_.snapshot_every * deployment.snapshot_interval_factor();
 }
 
-Result<bool> DeploymentLoop::take_snapshot(LoadedDeployment& deployment) {
+// A snapshot begins after all decisions were committed, so that its parts can be stored at the same height.
+bool DeploymentLoop::is_snapshot_due(const LoadedDeployment& deployment) const {
   const bool is_due =
       deployment.facts_since_snapshot() >= snapshot_interval(deployment) || deployment.needs_first_index();
-  const DeploymentState& state = deployment.state();
-  if (!is_due || !state.ready_instances.empty() || !deployment.index().unpublished_intents().empty()) return false;
-  auto result = deployment.decide({sample(), TakeSnapshot{}});
-  if (result) return true;
-  if (result.error().code != Code::too_large) return tl::unexpected<Error>(std::move(result).error());
+  return is_due && deployment.pending_facts() == 0 && deployment.state().ready_instances.empty() &&
+         deployment.index().unpublished_intents().empty();
+}
+
+// A snapshot that is too large is tried again after more facts.
+Result<void> DeploymentLoop::check_snapshot(LoadedDeployment& deployment, Result<void> result) {
+  if (result || result.error().code != Code::too_large) return result;
   deployment.skip_snapshot();
   log(LogLevel::warn, "workflows", "context {}: {}: {}", context_, deployment.name(), result.error().message);
-  return false;
+  return {};
+}
+
+Result<void> DeploymentLoop::continue_snapshot(Deployment& deployment) {
+  LoadedDeployment& loaded = deployment.loaded;
+  const std::uint64_t until = dependencies_.clock.boot_ms() + kMaxSnapshotPartMs;
+  do {
+    MJ_CHECK(check_snapshot(loaded, loaded.build_snapshot_part(limits_.snapshot_part_cells).map([](bool) {})));
+  } while (loaded.is_building_snapshot() && loaded.unwritten_snapshot_bytes() < limits_.snapshot_part_bytes &&
+           dependencies_.clock.boot_ms() < until);
+  if (loaded.is_building_snapshot()) return loaded.write_snapshot_blobs(dependencies_.deployments);
+  if (loaded.pending_facts() == 0) return {};
+  deployment.drain_start_ms = deployment.next_drain_height = 0;
+  MJ_CHECK(loaded.commit(dependencies_.deployments, compute_due_ms(deployment)));
+  if (!loaded.needs_collection() && !loaded.should_collect_after_snapshot()) return {};
+  return loaded.collect_garbage_blobs(dependencies_.deployments, limits_.min_collection_bytes);
 }
 
 // ---- inbox entries ----
@@ -418,7 +437,7 @@ Result<void> DeploymentLoop::load_targets(Deployment& deployment) {
   }
   CellQuery query = deployment.loaded.make_query(targets);
   if (query.cells.empty()) return {};
-  if (dependencies_.cell_store == nullptr) return deployment.loaded.load_cells(targets);
+  if (dependencies_.cell_stores.empty()) return deployment.loaded.load_cells(targets);
   if (!deployment.cell_read) submit_read(deployment, std::move(query));
   if (has_known_target) return {};
   wait_for_pool(deployment, [&] { return deployment.cell_read->has_ended.load(); });
@@ -427,24 +446,46 @@ Result<void> DeploymentLoop::load_targets(Deployment& deployment) {
 
 void DeploymentLoop::submit_read(Deployment& deployment, CellQuery query) {
   const std::string& name = deployment.loaded.name();
-  if (!deployment.cell_reader)
-    deployment.cell_reader =
-        std::make_shared<CellReader>([&store = *dependencies_.cell_store, context = context_,
-                                      name](const auto& hashes) { return store.read_blobs(context, name, hashes); });
+  if (!deployment.cell_reader) {
+    deployment.cell_reader = std::make_shared<CellPageReader>();
+    deployment.cell_reader->reader =
+        CellReader([reader = deployment.cell_reader.get(), context = context_, name](const auto& hashes) {
+          return reader->store->read_blobs(context, name, hashes);
+        });
+  }
   auto read = std::make_shared<CellRead>();
   read->query = std::move(query);
   deployment.cell_read = read;
   pool_.submit(find_owner(name), name + kReadQueueSuffix, [this, read, reader = deployment.cell_reader, name] {
     // An exception would end the coordinator, as in execute_step().
     try {
-      const std::lock_guard lock(cell_store_mutex_);
-      read->found = read_cells(*dependencies_.cell_store, context_, name, *reader, read->query);
+      read->found = read_in_background(name, *reader, read->query);
     } catch (const std::exception& error) {
       read->found = fail(Code::unavailable, name + ": reading instances ended with an exception: " + error.what());
     }
     read->has_ended = true;
     return true;
   });
+}
+
+// Waits until a store is free. Called by the threads of the pool.
+Result<FoundCells> DeploymentLoop::read_in_background(const std::string& deployment, CellPageReader& reader,
+                                                      const CellQuery& query) {
+  {
+    std::unique_lock lock(cell_stores_mutex_);
+    cell_store_released_.wait(lock, [this] { return !free_cell_stores_.empty(); });
+    reader.store = free_cell_stores_.back();
+    free_cell_stores_.pop_back();
+  }
+  const auto release = [this](WorkflowStore* store) {
+    {
+      const std::lock_guard lock(cell_stores_mutex_);
+      free_cell_stores_.push_back(store);
+    }
+    cell_store_released_.notify_one();
+  };
+  const std::unique_ptr<WorkflowStore, decltype(release)> store(reader.store, release);
+  return read_cells(*store, context_, deployment, reader.reader, query);
 }
 
 Result<void> DeploymentLoop::collect_read(Deployment& deployment) {

@@ -13,11 +13,15 @@
 // Not thread-safe. Steps run in a thread pool (step_pool.h), and the engine uses processes of its own. A commit waits
 // for its steps for a short time only. The result of a slower step is part of a later commit.
 //
+// A snapshot is taken in several rounds. Each of them spends a few ms on it, and the deployment does nothing else until
+// the snapshot is stored.
+//
 // A round serves the owners round-robin, one deployment of each (owner_turns.h). It spends at most
 // DeploymentLimits::owner_ms on the deployments of an owner, plus the time of the current commit. The remaining
 // deployments wait for the next round.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -57,6 +61,8 @@ struct DeploymentLimits {
   std::uint64_t min_collection_bytes = 64U << 20;  // bytes of spilled states that are written before a collection
   std::size_t max_snapshot_bytes =
       kMaxSnapshotBytes;  // a larger deployment gets no snapshot; its journal has all facts
+  // A commit of a snapshot: number of instances that are read together, and size of the blobs that end the commit.
+  std::size_t snapshot_part_cells = kMaxSnapshotPartCells, snapshot_part_bytes = 1U << 20;
   CellCacheLimits cell_cache = {};
 };
 
@@ -72,13 +78,15 @@ class DeploymentLoop {
     std::shared_ptr<Metrics> metrics = no_metrics();
     // Called by any thread when a step has ended between two rounds.
     std::function<void()> wake = [] {};
-    // Store with which the threads of the steps read instances that are not in memory; null: the round reads them.
-    WorkflowStore* cell_store = nullptr;
+    // Stores with which the threads of the steps read instances that are not in memory, each by one thread at a time.
+    // If there are none, the round reads the instances.
+    std::vector<WorkflowStore*> cell_stores = {};
   };
   DeploymentLoop(Dependencies dependencies, Id context, DeploymentLimits limits = {})
       : dependencies_(std::move(dependencies)),
         context_(context),
         limits_(std::move(limits)),
+        free_cell_stores_(dependencies_.cell_stores),
         pool_(limits_.shares, dependencies_.wake) {}
 
   // Runs one round. Returns the time in ms until the next round if no event arrives before, or 0 if more work is
@@ -93,6 +101,11 @@ class DeploymentLoop {
  private:
   struct PendingStep;
   struct CellRead;
+  // Reads pages of a deployment with the store of the running read.
+  struct CellPageReader {
+    WorkflowStore* store = nullptr;
+    CellReader reader;
+  };
   struct Deployment {
     LoadedDeployment loaded;
     DeploymentInbox inbox = DeploymentInbox();
@@ -104,7 +117,7 @@ class DeploymentLoop {
     std::uint64_t next_poll_ms = 0;                                // time of the next check, local time
     std::set<std::string> missed_completions = {};                 // ended jobs and flows that a sweep has found
     std::map<std::string, std::string> refusal_reasons = {};       // reasons of rejected receipts, by effect reference
-    std::shared_ptr<CellReader> cell_reader = {};                  // used by one read at a time
+    std::shared_ptr<CellPageReader> cell_reader = {};              // used by one read at a time
     std::shared_ptr<CellRead> cell_read = {};                      // the running read
     // Local time since when inbox entries are held back to allow a snapshot, or 0; height of the next attempt.
     std::uint64_t drain_start_ms = 0, next_drain_height = 0;
@@ -127,11 +140,14 @@ class DeploymentLoop {
   Result<bool> run_commit(Deployment&);
   bool should_drain(Deployment&);
   std::uint64_t snapshot_interval(const LoadedDeployment&) const;  // facts between two attempts
-  Result<bool> take_snapshot(LoadedDeployment&);
+  bool is_snapshot_due(const LoadedDeployment&) const;
+  Result<void> continue_snapshot(Deployment&);
+  Result<void> check_snapshot(LoadedDeployment&, Result<void>);
   std::uint64_t compute_due_ms(const Deployment&);
   // Inbox entries.
   Result<void> load_targets(Deployment&);
   void submit_read(Deployment&, CellQuery);
+  Result<FoundCells> read_in_background(const std::string& deployment, CellPageReader&, const CellQuery&);
   Result<void> collect_read(Deployment&);
   Result<std::size_t> process_inbox(Deployment&);
   Result<void> decide_entry(LoadedDeployment&, const InboxEntry&);
@@ -199,7 +215,9 @@ class DeploymentLoop {
   OwnerTurns turns_;
   std::map<Id, std::uint64_t> waited_ms_;  // time that this round has waited for steps, by owner
   std::uint64_t step_waits_ = 0;
-  std::mutex cell_store_mutex_;  // for dependencies_.cell_store
+  std::mutex cell_stores_mutex_;
+  std::condition_variable cell_store_released_;
+  std::vector<WorkflowStore*> free_cell_stores_;  // of dependencies_.cell_stores
   std::map<std::string, DeploymentTraces> traces_;
   std::map<Id, std::string> pubkeys_;                  // public keys of runners, as of this round
   std::optional<AclContext> acl_context_;              // as of this round

@@ -8,6 +8,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kFollowerIntervalMs = 60000;  // pause without the leadership; acquiring it wakes the loop
+constexpr std::size_t kMaxCellStores = 4;             // reads of instances at a time; an unused store has no connection
 constexpr std::uint64_t kStoreRetryDelayMs = 250;     // pause between attempts to reach an unavailable store
 
 }  // namespace
@@ -24,8 +25,10 @@ Result<std::unique_ptr<PooledDeploymentLoop>> PooledDeploymentLoop::start(StoreF
   loop_stores.flows = std::move(flows);
   MJ_TRY(deployments, stores.open_workflows());
   loop_stores.deployments = std::move(deployments);
-  MJ_TRY(cells, stores.open_workflows());
-  loop_stores.cells = std::move(cells);
+  while (loop_stores.cells.size() < kMaxCellStores) {
+    MJ_TRY(cells, stores.open_workflows());
+    loop_stores.cells.push_back(std::move(cells));
+  }
   std::unique_ptr<PooledDeploymentLoop> loop(
       new PooledDeploymentLoop(std::move(loop_stores), clock, context, std::move(run_step), std::move(limits),
                                std::move(metrics), std::move(deployment_limits)));
@@ -39,9 +42,15 @@ PooledDeploymentLoop::PooledDeploymentLoop(Stores stores, const Clock& clock, Id
     : HintedLoop(hint_prefix(context)),
       stores_(std::move(stores)),
       loop_({*stores_.jobs, *stores_.flows, *stores_.deployments, std::move(run_step), clock, std::move(limits),
-             std::move(metrics), [this] { wake(); }, stores_.cells.get()},
+             std::move(metrics), [this] { wake(); }, stores_.cell_stores()},
             context, std::move(deployment_limits)),
       log_once_("workflows", context) {}
+
+std::vector<WorkflowStore*> PooledDeploymentLoop::Stores::cell_stores() const {
+  std::vector<WorkflowStore*> stores;
+  for (const auto& store : cells) stores.push_back(store.get());
+  return stores;
+}
 
 void PooledDeploymentLoop::set_leader(bool is_leader) {
   if (is_leader_.exchange(is_leader) != is_leader) wake();

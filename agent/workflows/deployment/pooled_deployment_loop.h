@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "store/hinted_loop.h"
 #include "store/store_health.h"
@@ -26,7 +27,9 @@ class PooledDeploymentLoop final : public HintedLoop {
   struct Stores {
     std::unique_ptr<Store> jobs;
     std::unique_ptr<FlowStore> flows;
-    std::unique_ptr<WorkflowStore> deployments, cells;
+    std::unique_ptr<WorkflowStore> deployments;
+    std::vector<std::unique_ptr<WorkflowStore>> cells;
+    std::vector<WorkflowStore*> cell_stores() const;
   };
   PooledDeploymentLoop(Stores, const Clock&, Id context, StepRunner, JobLimits, std::shared_ptr<Metrics>,
                        DeploymentLimits);

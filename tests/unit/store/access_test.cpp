@@ -137,6 +137,7 @@ const std::vector<const Script*> kOfOthers{&hold_files,
                                            &world_collect,
                                            &world_commit,
                                            &world_due,
+                                           &world_facts,
                                            &world_glance,
                                            &world_mail,
                                            &world_places,
@@ -148,10 +149,9 @@ const std::vector<const Script*> kOfOthers{&hold_files,
 TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
   for (const char* role : {"agent", "coordinator", "operator"}) expect_calls_allowed(role, kOfAgents);
   for (const char* role : {"coordinator", "operator"}) expect_calls_allowed(role, kOfOthers);
-  expect_calls_allowed(
-      "reader", {&load, &journal_at, &job_list, &flow_list, &flow_read, &flow_jobs, &places, &flow_places, &leases,
-                 &object_page, &object_search, &object_kinds, &world_cell, &world_glance, &world_mail, &world_read,
-                 &world_places});
+  expect_calls_allowed("reader", {&load, &journal_at, &job_list, &flow_list, &flow_read, &flow_jobs, &places,
+                                  &flow_places, &leases, &object_page, &object_search, &object_kinds, &world_cell,
+                                  &world_facts, &world_glance, &world_mail, &world_read, &world_places});
 }
 
 TEST(Access, AgentScriptsUseNoForbiddenKeys) {
