@@ -66,7 +66,7 @@ class Beanstalkd(System):
         self.sender.put(f"{kind} {ident} 0".encode())
         self._receive_reply()
 
-    def submit_chain(self, length):
+    def time_chain(self, length):
         first = self.allocate_ids(length)[0]
         begin = time.perf_counter()
         self.sender.put(f"noop {first} {length - 1}".encode())

@@ -62,7 +62,7 @@ class BullMQ(System):
         begin = self.send_command(do="at_rate", first=idents[0], count=len(idents), rate=rate)["begin"]
         return {ident: begin + index / rate for index, ident in enumerate(idents)}
 
-    def submit_chain(self, length):
+    def time_chain(self, length):
         idents = self.allocate_ids(length)
         return self.send_command(do="chain", first=idents[0], count=length)["took"]
 

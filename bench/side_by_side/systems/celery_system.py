@@ -84,7 +84,7 @@ class Celery(System):
     def round_trip(self, kind, ident):
         self.task.apply_async((kind, ident)).get(timeout=30)
 
-    def submit_chain(self, length):
+    def time_chain(self, length):
         from celery import chain
 
         steps = chain(*[self.task.si("noop", ident) for ident in self.allocate_ids(length)])

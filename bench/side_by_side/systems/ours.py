@@ -156,7 +156,7 @@ class Mycojobs(System):
         self.store.connection_pool.release(connection)
         return planned
 
-    def submit_chain(self, length):
+    def time_chain(self, length):
         """Creates and starts a flow by JSON-RPC, and waits for its end."""
         jobs = {
             f"n{index}": {"type": "python", "script": "pass"} | ({"needs": [f"n{index - 1}"]} if index else {})
@@ -179,7 +179,7 @@ class Mycojobs(System):
 
     def run_chain(self, length):
         """Compares the runs with the jobs in the record of the flow, since the coordinator chooses their ids."""
-        took = self.submit_chain(length)
+        took = self.time_chain(length)
         expected = [f"job:{FLOW_CALLER}:{ident}" for ident in json.loads(self.store.hget(f"flow:{self.flow}", "jobs"))]
         if len(expected) != length:
             raise RuntimeError(f"a flow of {length} jobs has {len(expected)}")

@@ -46,7 +46,7 @@ class RQ(System):
     def round_trip(self, kind, ident):
         self.wait_for_end(self.submit(kind, ident))
 
-    def submit_chain(self, length):
+    def time_chain(self, length):
         begin, last = time.perf_counter(), None
         for ident in self.allocate_ids(length):
             last = self.submit("noop", ident, depends_on=last)
