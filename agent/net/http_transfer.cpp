@@ -17,7 +17,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxCollectedBytes = 8U << 20;  // a page of a listing has less than 1 MiB
+constexpr std::size_t kMaxCollectedBytes = 8U
+                                           << 20;  // limit of Answer::body; a page of an S3 listing has less than 1 MiB
 constexpr std::size_t kMaxHeaderBytes = 64U << 10;
 
 std::string to_lower_name(std::string_view text) {
@@ -41,7 +42,7 @@ struct TransferState {
   HttpTransfer::Answer answer = {};
   std::uint64_t sent_bytes = 0;
   std::size_t header_bytes = 0;
-  bool has_other_status = false;  // than body_status
+  bool has_other_status = false;  // the status of the answer differs from body_status
   std::optional<Error> error = {};
 
   std::uint64_t body_bytes() const { return request.file >= 0 ? request.file_bytes : request.body.size(); }
@@ -70,7 +71,7 @@ std::size_t read_body(char* buffer, std::size_t size, std::size_t count, void* c
   return static_cast<std::size_t>(read_bytes);
 }
 
-// libcurl sends the body again if a connection that it reuses was closed by the server.
+// Called by libcurl to send the body again, after the server has closed a reused connection.
 int seek_body(void* context, curl_off_t offset, int origin) {
   if (origin != SEEK_SET || offset < 0) return CURL_SEEKFUNC_CANTSEEK;
   static_cast<TransferState*>(context)->sent_bytes = static_cast<std::uint64_t>(offset);
@@ -90,7 +91,7 @@ std::size_t write_body(char* data, std::size_t size, std::size_t count, void* co
     state.error = std::move(received).error();
     return 0;
   }
-  if (body_status != 0) {  // the body of another answer is of no use, and may be endless
+  if (body_status != 0) {  // the body is not received, since it may be endless
     state.has_other_status = true;
     return 0;
   }
@@ -105,7 +106,8 @@ std::size_t write_body(char* data, std::size_t size, std::size_t count, void* co
 std::size_t add_header(char* data, std::size_t size, std::size_t count, void* context) {
   auto& state = *static_cast<TransferState*>(context);
   const std::string_view line(data, size * count);
-  if (line.starts_with("HTTP/")) state.answer.headers.clear();  // those of "100 Continue"
+  if (line.starts_with("HTTP/"))
+    state.answer.headers.clear();  // removes the headers of an interim answer "100 Continue"
   const std::size_t colon = line.find(':');
   state.header_bytes += line.size();
   if (colon != std::string_view::npos && state.header_bytes <= kMaxHeaderBytes)
@@ -129,8 +131,8 @@ bool set_method(const Curl& curl, CURL* easy, TransferState& state) {
   return is_set && curl.easy_setopt(easy, CURLOPT_SEEKDATA, &state) == CURLE_OK;
 }
 
-// Accepts only a server with the public key of the request. libcurl compares the key also without a verified chain, and
-// does not send the request before.
+// Accepts only a server with the public key of the request. libcurl compares the key before it sends the request, also
+// without verification of the certificate chain.
 bool set_server_key(const Curl& curl, CURL* easy, const std::string& server_key_sha256) {
   if (server_key_sha256.empty()) return true;
   const std::string pin = "sha256//" + encode_base64(from_hex(server_key_sha256));
@@ -151,7 +153,7 @@ bool set_options(CurlHandle& handle, TransferState& state, AddressFilter& filter
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK;
   is_set =
       is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(request.min_bytes_per_s)) == CURLE_OK;
-  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.silence_s)) == CURLE_OK;
+  is_set = is_set && curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.max_slow_s)) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, write_body) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &state) == CURLE_OK;
   is_set = is_set && curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, add_header) == CURLE_OK;
@@ -171,7 +173,7 @@ Result<HttpTransfer::Answer> HttpTransfer::perform(const Request& request) {
   }
   const Curl& curl = *handle_->curl;
   CURL* const easy = handle_->easy;
-  curl.easy_reset(easy);  // connections stay open
+  curl.easy_reset(easy);  // does not close connections
   TransferState state{request, curl, easy};
   curl_slist* headers = curl.slist_append(nullptr, "Expect:");
   for (const std::string& header : request.headers) headers = curl.slist_append(headers, header.c_str());

@@ -1,5 +1,5 @@
-// HTTP requests whose bodies are files, with libcurl: bodies are neither read nor stored as a whole in memory.
-// Connections are reused. Not thread-safe.
+// Sends HTTP requests with libcurl. Bodies can be files, which are sent and received in pieces, so that a large file
+// does not occupy memory. Connections are reused. Not thread-safe.
 #pragma once
 
 #include <atomic>
@@ -28,10 +28,12 @@ class HttpTransfer {
     std::string_view body = {};
     int file = -1;
     std::uint64_t file_offset = 0, file_bytes = 0;
-    // Receives the body of an answer with status 200 or 206, in pieces. An error ends the transfer and is returned.
-    // Without it, the body is collected in Answer::body.
+    // Receives the body of an answer in pieces. An error of the function ends the transfer, and perform() returns the
+    // error. If null, or for other answers than those of body_status, the body is stored in Answer::body.
     std::function<Result<void>(std::string_view)> on_body = nullptr;
-    int body_status = 0;                      // if not 0, an answer with another status ends at its head
+    // Status of the answers whose bodies are passed to on_body; 0 means 200 and 206. If not 0, the body of an answer
+    // with another status is not received.
+    int body_status = 0;
     std::string ca = {};                      // as in HttpPost
     const std::atomic<bool>* stop = nullptr;  // true ends the transfer within a second
     // SHA-256 of the public key of the server, as hex digits. If set, only a server with this key is accepted, and the
@@ -39,12 +41,12 @@ class HttpTransfer {
     std::string server_key_sha256 = {};
     const Networks* networks = nullptr;  // as in HttpPost
     std::uint32_t connect_timeout_ms = 5000;
-    std::uint32_t min_bytes_per_s = 1024, silence_s = 30;  // a transfer that is slower for this time is ended
+    std::uint32_t min_bytes_per_s = 1024, max_slow_s = 30;  // a transfer ends if its rate is too low for max_slow_s
   };
   struct Answer {
     int status = 0;
     std::map<std::string, std::string> headers = {};  // by lower-case name
-    std::string body = {};                            // of an error, or without on_body
+    std::string body = {};                            // without the bytes that were passed to on_body
   };
 
   HttpTransfer();
@@ -52,9 +54,10 @@ class HttpTransfer {
   HttpTransfer(const HttpTransfer&) = delete;
   HttpTransfer& operator=(const HttpTransfer&) = delete;
 
-  // The certificate of the server is verified. Redirects are not followed, and no proxy is used. Errors: unavailable
-  // (no complete answer; the message has no URL), denied (outside of the networks), io (libcurl is missing), too_large
-  // (an answer without on_body), those of on_body.
+  // Sends a request, and waits for the answer. Verifies the certificate of the server. Does not follow redirects, and
+  // does not use proxies. Errors: unavailable (no complete answer; the message has no URL), denied (the address is
+  // outside of the networks), io (libcurl is missing, or the file cannot be read), too_large (Answer::body would be too
+  // large), and the errors of on_body.
   Result<Answer> perform(const Request&);
 
  private:

@@ -17,9 +17,9 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxParts = 10000;       // limit of the protocol
-constexpr std::size_t kMaxMessageBytes = 200;  // of a text of the server in an error
+constexpr std::size_t kMaxMessageBytes = 200;  // limit of a text of the server in an error message
 
-// Returns the texts of all elements with this name, which have no attributes and contain none of the same name.
+// Returns the texts of all elements with this name. REQUIRES: the elements have no attributes and are not nested.
 std::vector<std::string_view> find_elements(std::string_view xml, const std::string& name) {
   const std::string begin_tag = '<' + name + '>', end_tag = "</" + name + '>';
   std::vector<std::string_view> texts;
@@ -56,7 +56,7 @@ std::string get_header(const HttpTransfer::Answer& answer, const std::string& na
   return header == answer.headers.end() ? std::string() : header->second;
 }
 
-// Returns the time of an element, or 0.
+// Returns the time of an element in Unix ms, or 0 without a valid time.
 std::uint64_t find_time_ms(std::string_view xml, const std::string& name) {
   const std::string text = find_element(xml, name);  // "2026-01-31T12:00:00.000Z"
   const auto time_ms = parse_time_ms(text.substr(0, text.find('.')) + (text.find('.') == std::string::npos ? "" : "Z"));
@@ -67,7 +67,7 @@ Error make_content_error() {
   return {Code::conflict, "the file on this host does not have the content of its record any more"};
 }
 
-// Returns the hash of a range of a file, and adds the range to `whole`, unless that is null. Error io.
+// Returns the hash of a range of a file, and also adds the range to the hash `whole` if that is not null. Error io.
 Result<std::string> compute_range_hash(const S3Client::FileRange& range, Sha256* whole = nullptr) {
   Sha256 hash;
   std::string buffer(1U << 18, '\0');
@@ -92,7 +92,7 @@ EndpointParts split_endpoint(const std::string& endpoint) {
   return {endpoint.substr(0, host_begin), endpoint.substr(host_begin, endpoint.find('/', host_begin) - host_begin)};
 }
 
-// A row for an error of the server: its code, the code for the caller, and the cause with the remedy.
+// An error of the server, the code for the caller, and the cause with the remedy.
 struct S3ErrorRow {
   std::string_view s3_code;
   Code code;
@@ -148,7 +148,7 @@ Error S3Client::make_error(const Call& call, const HttpTransfer::Answer& answer)
   if (text.empty()) text = "the server gives no reason";
   if (answer.status >= 500 || answer.status == 408 || answer.status == 429) return {Code::unavailable, status + text};
   if (answer.status == 401 || answer.status == 403) return {Code::denied, status + text};
-  // Without the code of the protocol, the answer does not mean that the object is lost: a proxy may have sent it.
+  // Without the code NoSuchKey, the status 404 does not mean that the object is lost: a proxy may have sent the answer.
   if (answer.status == 404) return {Code::invalid, status + text + ": check artifacts.store_endpoint"};
   return {Code::internal, status + text};
 }
@@ -191,7 +191,7 @@ Result<void> S3Client::put_text(const std::string& key, std::string_view text) {
   return {};
 }
 
-// The server compares the bytes with the signed hash, but not every server, and a wrong hash would be repeated.
+// The hash is also compared on this host, since not every server does so, and the error of a server would be temporary.
 Result<void> S3Client::put_file(const std::string& key, const FileRange& file, const std::string& sha256) {
   return file.bytes > settings_.part_bytes ? put_parts(key, file, sha256) : put_range(key, file, sha256);
 }
@@ -221,7 +221,7 @@ Result<void> S3Client::put_parts(const std::string& key, const FileRange& file, 
     result = complete_upload(upload, *etags);
   else
     result = tl::unexpected<Error>(std::move(etags).error());
-  if (!result) (void)abort_upload(upload);  // an upload that remains is aborted by the sweep (bucket_sweep.h)
+  if (!result) (void)abort_upload(upload);  // if this fails, BucketSweep aborts the upload later
   return result;
 }
 
@@ -234,7 +234,7 @@ Result<std::vector<std::string>> S3Client::send_parts(const Upload& upload, cons
     const FileRange part{file.fd, file.offset + done, std::min(part_bytes, file.bytes - done)};
     MJ_TRY(part_hash, compute_range_hash(part, &whole));
     auto etag = put_part(upload, etags.size() + 1, part, part_hash);
-    // A single failure of a large file does not repeat its other parts.
+    // Only the failed part is sent again, and not the whole file.
     if (!etag && etag.error().code == Code::unavailable) etag = put_part(upload, etags.size() + 1, part, part_hash);
     if (!etag) return tl::unexpected<Error>(std::move(etag).error());
     etags.push_back(std::move(*etag));
@@ -254,7 +254,7 @@ Result<std::string> S3Client::put_part(const Upload& upload, std::size_t number,
   return etag;
 }
 
-// The server reports an error of this call with the status 200 and a body without the result.
+// The server reports an error of this call with the status 200 and a body without the element of the result.
 Result<void> S3Client::complete_upload(const Upload& upload, const std::vector<std::string>& etags) {
   std::string body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
   for (std::size_t i = 0; i < etags.size(); ++i) {

@@ -19,10 +19,10 @@
 namespace mycojobs {
 namespace {
 
-constexpr long kIdentityYearS = 365L * 24 * 3600;
-// Clients do not check the times. The certificate begins a day in the past, for tools that do, on hosts whose clocks
-// differ.
-constexpr long kIdentityStartS = -24L * 3600, kIdentityEndS = 20 * kIdentityYearS;
+// Validity of the certificate, relative to the current time. Clients of mycojobs do not check the validity. Other tools
+// do, so the validity begins a day in the past, for hosts with different clocks.
+constexpr long kYearSeconds = 365L * 24 * 3600;
+constexpr long kValidFromSeconds = -24L * 3600, kValidUntilSeconds = 20 * kYearSeconds;
 
 using Key = std::unique_ptr<EVP_PKEY, decltype(OpenSsl::EVP_PKEY_free)>;
 using Certificate = std::unique_ptr<X509, decltype(OpenSsl::X509_free)>;
@@ -37,8 +37,8 @@ Certificate make_certificate(const OpenSsl& openssl, EVP_PKEY* key) {
   const auto* const common_name = reinterpret_cast<const unsigned char*>("mycojobs");
   const bool is_complete = openssl.X509_set_version(x509, 2) == 1 &&  // version 3
                            openssl.ASN1_INTEGER_set(openssl.X509_get_serialNumber(x509), 1) == 1 &&
-                           openssl.X509_gmtime_adj(openssl.X509_getm_notBefore(x509), kIdentityStartS) != nullptr &&
-                           openssl.X509_gmtime_adj(openssl.X509_getm_notAfter(x509), kIdentityEndS) != nullptr &&
+                           openssl.X509_gmtime_adj(openssl.X509_getm_notBefore(x509), kValidFromSeconds) != nullptr &&
+                           openssl.X509_gmtime_adj(openssl.X509_getm_notAfter(x509), kValidUntilSeconds) != nullptr &&
                            openssl.X509_set_pubkey(x509, key) == 1 &&
                            openssl.X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, common_name, -1, -1, 0) == 1 &&
                            openssl.X509_set_issuer_name(x509, name) == 1;
@@ -46,8 +46,8 @@ Certificate make_certificate(const OpenSsl& openssl, EVP_PKEY* key) {
   return certificate;
 }
 
-// Returns key and certificate in PEM, or an empty text after an error of OpenSSL.
-std::string make_identity(const OpenSsl& openssl) {
+// Returns a new key and its certificate in PEM, or an empty text after an error of OpenSSL.
+std::string make_identity_pem(const OpenSsl& openssl) {
   const Key key(openssl.EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"), openssl.EVP_PKEY_free);
   if (!key) return {};
   const Certificate certificate = make_certificate(openssl, key.get());
@@ -61,7 +61,7 @@ std::string make_identity(const OpenSsl& openssl) {
   return bytes > 0 ? std::string(text, static_cast<std::size_t>(bytes)) : std::string();
 }
 
-// Never asks for a passphrase, which would read from the terminal.
+// Callback for encrypted files. The default callback of OpenSSL would read a passphrase from the terminal.
 int refuse_passphrase(char*, int, int, void*) { return -1; }
 
 Result<void> write_private_file(const std::string& path, std::string_view text) {
@@ -80,13 +80,13 @@ Result<void> create_tls_identity(const std::string& path) {
   if (::stat(path.c_str(), &info) == 0) return {};
   MJ_TRY(openssl, load_openssl());
   openssl->ERR_clear_error();
-  std::string text = make_identity(*openssl);
+  std::string text = make_identity_pem(*openssl);
   openssl->ERR_clear_error();
   if (text.empty()) return fail(Code::io, path + ": OpenSSL cannot create a certificate");
   const std::string temporary_path = path + '.' + random_hex(8);
   auto result = write_private_file(temporary_path, text);
   ::explicit_bzero(text.data(), text.size());
-  // link() does not replace a file that another process has created in the meantime.
+  // link() fails with EEXIST, and does not replace the file, if another process has created the file.
   if (result && ::link(temporary_path.c_str(), path.c_str()) != 0 && errno != EEXIST)
     result = fail(Code::io, path + ": " + errno_text(errno));
   (void)::unlink(temporary_path.c_str());

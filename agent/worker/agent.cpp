@@ -139,7 +139,7 @@ void Agent::create_run_loop(Dependencies& dependencies) {
                 const Id context = get_claim(report.report).context;
                 ServerShard& shard = find_shard(context);
                 shard.maintenance->on_activity(context);
-                report.awaits_upload = shard.uploads && ArtifactUploads::has_artifacts(report);
+                report.awaits_upload = shard.uploads && EndUploads::has_artifacts(report);
                 shard.reporter->post(std::move(report));
               },
           .on_call = [this](BrokerCall call) { broker_->submit(std::move(call)); },
@@ -191,18 +191,18 @@ Result<void> Agent::open_transfers(ServerShard& shard, StoreFactory& stores) {
 Result<void> Agent::open_uploads(ServerShard& shard, StoreFactory& stores) {
   if (settings_.bucket == nullptr || settings_.state_dir.empty()) return {};
   MJ_TRY(store, open_connection(stores));
-  shard.uploads = std::make_unique<ArtifactUploads>(
+  shard.uploads = std::make_unique<EndUploads>(
       *store, settings_.bucket,
-      ArtifactUploads::Settings{shard.settings.contexts, settings_.runner.id, settings_.state_dir,
-                                settings_.store_timeout_ms},
+      EndUploads::Settings{shard.settings.contexts, settings_.runner.id, settings_.state_dir,
+                           settings_.store_timeout_ms},
       clock_,
-      ArtifactUploads::Callbacks{.report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
-                                 .on_adopted =
-                                     [&shard](RunNumber run, const ClaimRef& claim) {
-                                       shard.intake->add_held_jobs(1);
-                                       shard.leases->add(run, claim);
-                                       shard.leases->renew_now();
-                                     }},
+      EndUploads::Callbacks{.report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
+                            .on_adopted =
+                                [&shard](RunNumber run, const ClaimRef& claim) {
+                                  shard.intake->add_held_jobs(1);
+                                  shard.leases->add(run, claim);
+                                  shard.leases->renew_now();
+                                }},
       settings_.metrics);
   return {};
 }

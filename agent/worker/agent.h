@@ -102,7 +102,7 @@ class Agent {
     std::unique_ptr<TransferLoop> transfers;  // null without a state_dir
     std::unique_ptr<BucketSource> input_source;
     std::unique_ptr<InputFetcher> input_fetcher;
-    std::unique_ptr<ArtifactUploads> uploads;  // null without an object storage
+    std::unique_ptr<EndUploads> uploads;  // null without an object storage
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
     // Registers the runner on a server that was unavailable at the start, and then starts the following threads.
@@ -111,7 +111,7 @@ class Agent {
     std::optional<LoopThread<MaintenanceLoop>> maintenance_thread;
     std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
     std::optional<LoopThread<TransferLoop>> transfers_thread;
-    std::optional<LoopThread<ArtifactUploads>> uploads_thread;
+    std::optional<LoopThread<EndUploads>> uploads_thread;
     std::optional<LoopThread<Intake>> intake_thread;
     std::atomic<bool> is_serving{false};  // whether the threads are starting or running
     // Iterations of the loops when is_healthy() last returned true.

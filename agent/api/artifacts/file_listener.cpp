@@ -17,9 +17,9 @@ namespace mycojobs::api {
 namespace {
 
 constexpr std::size_t kListenerBlockBytes = 64U << 10;
-constexpr std::uint64_t kMaxRateWaitMs = 50;  // between two checks of the connection
+constexpr std::uint64_t kMaxRateWaitMs = 50;  // interval of the checks whether the connection is open
 
-// A block is written within write_timeout_ms, which is the minimum rate of a client.
+// A client must read a block within write_timeout_ms, which determines the minimum rate of a client.
 ApiLimits make_listener_limits() {
   ApiLimits limits;
   limits.max_connections = 64;
@@ -120,7 +120,8 @@ bool FileListener::wait_for_rate(std::size_t bytes, const EventSink& sink) {
   }
 }
 
-// After an error the connection ends early, which the receiver detects by the missing bytes.
+// Sends the file from the offset on. After an error, the server closes the connection, and the receiver detects the
+// missing bytes.
 void FileListener::send(const HeldFileLinks::HeldFile& file, std::uint64_t offset, EventSink& sink) {
   while (offset < file.bytes) {
     const auto max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(file.bytes - offset, kListenerBlockBytes));

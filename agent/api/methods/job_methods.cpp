@@ -156,11 +156,11 @@ Result<json> handle_logs(MethodCall& call) {
     // Disks and other hosts can be slow, so they are read without a backend.
     const bool has_gaps = stored.has_gaps();
     if (has_gaps) call.release_backend();
-    using LateLines = JobLogReader::LateLines;
+    using PendingLines = JobLogReader::PendingLines;
     const bool can_read_tail = call.services().clock.boot_ms() < tail_deadline_ms;
-    const LogPage page = call.services().logs.complete(std::move(stored), tail == 0       ? LateLines::wait
-                                                                          : can_read_tail ? LateLines::name
-                                                                                          : LateLines::skip);
+    const LogPage page = call.services().logs.complete(std::move(stored), tail == 0       ? PendingLines::end_page
+                                                                          : can_read_tail ? PendingLines::report_missing
+                                                                                          : PendingLines::skip_disks);
     if (has_gaps) MJ_CHECK(call.release_backend_and_sleep(0));  // ends the call if the server stops
     const bool has_more = !page.lines.empty() && !page.ended;
     for (const Log& line : page.lines) {

@@ -16,7 +16,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxIdleClients = 8;  // each has a connection
+constexpr std::size_t kMaxIdleClients = 8;  // each client has an open connection
 constexpr std::size_t kMaxListedObjects = 1000;
 constexpr int kAttempts = 4;
 constexpr std::uint64_t kFirstPauseMs = 250;  // doubles with each attempt
@@ -79,8 +79,8 @@ Result<AwsCredentials> read_credentials(const std::string& path) {
   return credentials;
 }
 
-// Waits. Returns false if the call must end.
-bool wait_for_retry(std::uint64_t pause_ms, ArtifactBucket::Stop stop) {
+// Waits for pause_ms. Returns false if the call was stopped.
+bool wait_for_retry(std::uint64_t pause_ms, ArtifactBucket::StopFlag stop) {
   constexpr std::uint64_t kStepMs = 50;
   for (std::uint64_t waited_ms = 0; waited_ms < pause_ms; waited_ms += kStepMs) {
     if (stop != nullptr && *stop) return false;
@@ -89,8 +89,8 @@ bool wait_for_retry(std::uint64_t pause_ms, ArtifactBucket::Stop stop) {
   return stop == nullptr || !*stop;
 }
 
-// Returns a pause of which the upper half is random, so that hosts do not repeat their calls at the same time.
-std::uint64_t pick_pause_ms(int attempt) {
+// Returns a random pause from the upper half of the interval, so that hosts do not repeat their calls at the same time.
+std::uint64_t make_random_pause_ms(int attempt) {
   thread_local std::minstd_rand random(std::random_device{}());
   const std::uint64_t longest_ms = kFirstPauseMs << static_cast<unsigned>(attempt);
   return longest_ms / 2 + std::uniform_int_distribution<std::uint64_t>(0, longest_ms / 2)(random);
@@ -148,7 +148,7 @@ Result<std::shared_ptr<ArtifactBucket>> ArtifactBucket::create(const Settings& s
 }
 
 template <class Call>
-auto ArtifactBucket::use_client(Stop stop, Call call) const {
+auto ArtifactBucket::call_client(StopFlag stop, Call call) const {
   using CallResult = decltype(call(std::declval<S3Client&>()));
   std::unique_ptr<S3Client> client;
   {
@@ -160,9 +160,8 @@ auto ArtifactBucket::use_client(Stop stop, Call call) const {
   }
   if (!client) client = std::make_unique<S3Client>(settings_);
   auto credentials = read_credentials(credentials_);
-  if (!credentials) {  // also while another program replaces the file
+  if (!credentials)  // unavailable, since another program may be replacing the file
     return CallResult(fail(Code::unavailable, "artifacts.store_credentials: " + credentials.error().message));
-  }
   client->set_credentials(std::move(*credentials));
   client->set_stop(stop);
   CallResult result = call(*client);
@@ -173,12 +172,12 @@ auto ArtifactBucket::use_client(Stop stop, Call call) const {
 }
 
 template <class Call>
-auto ArtifactBucket::repeat(Stop stop, Call call) const {
-  auto result = use_client(stop, call);
+auto ArtifactBucket::call_with_retries(StopFlag stop, Call call) const {
+  auto result = call_client(stop, call);
   for (int attempt = 0; attempt + 1 < kAttempts && !result && result.error().code == Code::unavailable &&
-                        wait_for_retry(pick_pause_ms(attempt), stop);
+                        wait_for_retry(make_random_pause_ms(attempt), stop);
        ++attempt)
-    result = use_client(stop, call);
+    result = call_client(stop, call);
   return result;
 }
 
@@ -190,18 +189,20 @@ std::string ArtifactBucket::format_key(const Key& key) const {
   return format_folder(key.area) + job_folder_name(key.job_key) + '/' + key.sha256;
 }
 
-Result<void> ArtifactBucket::upload(const Key& key, int fd, std::uint64_t bytes, Stop stop) const {
-  return repeat(stop, [&](S3Client& client) { return client.put_file(format_key(key), {fd, 0, bytes}, key.sha256); });
+Result<void> ArtifactBucket::upload(const Key& key, int fd, std::uint64_t bytes, StopFlag stop) const {
+  return call_with_retries(stop, [&](S3Client& client) {
+    return client.put_file(format_key(key), {fd, 0, bytes}, key.sha256);
+  });
 }
 
 Result<void> ArtifactBucket::download(const Key& key, std::function<Result<void>(std::string_view)> on_body,
-                                      Stop stop) const {
-  return use_client(stop, [&](S3Client& client) { return client.get(format_key(key), on_body); });
+                                      StopFlag stop) const {
+  return call_client(stop, [&](S3Client& client) { return client.get(format_key(key), on_body); });
 }
 
 namespace {
 
-// Returns the parts of "<folder><caller>.<job>/<sha256>", or no value for a name of another form.
+// Parses a name of the form "<folder><caller>.<job>/<sha256>". Returns no value for other names.
 std::optional<ArtifactBucket::Key> parse_object_name(std::string_view name, const std::string& folder,
                                                      const ArtifactBucket::Area& area) {
   if (!name.starts_with(folder)) return std::nullopt;
@@ -214,8 +215,8 @@ std::optional<ArtifactBucket::Key> parse_object_name(std::string_view name, cons
   return key;
 }
 
-Result<void> describe_step(Result<void> result, const char* step) {
-  if (!result) result.error().message.insert(0, std::string(step) + ": ");
+Result<void> prefix_error(Result<void> result, const char* prefix) {
+  if (!result) result.error().message.insert(0, std::string(prefix) + ": ");
   return result;
 }
 
@@ -225,13 +226,13 @@ Result<void> drop_value(Result<Value> result) {
   return {};
 }
 
-// Checks the rights for files of several parts. A server that does not support a call needs no right for the call.
+// Checks the access rights for files of several parts. Ignores calls that the server does not support.
 Result<void> check_upload(S3Client& client, const std::string& key) {
   auto upload = client.begin_upload(key);
-  if (!upload) return describe_step(drop_value(std::move(upload)), "beginning a file of several parts");
+  if (!upload) return prefix_error(drop_value(std::move(upload)), "beginning a file of several parts");
   auto listed =
-      describe_step(drop_value(client.list_uploads(key)), "listing incomplete uploads (s3:ListBucketMultipartUploads)");
-  auto aborted = describe_step(client.abort_upload(*upload), "aborting an upload (s3:AbortMultipartUpload)");
+      prefix_error(drop_value(client.list_uploads(key)), "listing incomplete uploads (s3:ListBucketMultipartUploads)");
+  auto aborted = prefix_error(client.abort_upload(*upload), "aborting an upload (s3:AbortMultipartUpload)");
   for (const auto* result : {&listed, &aborted}) {
     if (!*result && result->error().code != Code::unsupported) return *result;
   }
@@ -240,9 +241,10 @@ Result<void> check_upload(S3Client& client, const std::string& key) {
 
 }  // namespace
 
-Result<ArtifactBucket::Page> ArtifactBucket::list(const Area& area, const std::string& next, Stop stop) const {
+Result<ArtifactBucket::Page> ArtifactBucket::list(const Area& area, const std::string& next, StopFlag stop) const {
   const std::string folder = format_folder(area);
-  MJ_TRY(listed, repeat(stop, [&](S3Client& client) { return client.list(folder, next, kMaxListedObjects); }));
+  MJ_TRY(listed,
+         call_with_retries(stop, [&](S3Client& client) { return client.list(folder, next, kMaxListedObjects); }));
   Page page;
   page.next = std::move(listed.next);
   for (const S3Client::Object& object : listed.objects) {
@@ -252,9 +254,9 @@ Result<ArtifactBucket::Page> ArtifactBucket::list(const Area& area, const std::s
   return page;
 }
 
-Result<std::vector<ArtifactBucket::ListedObject>> ArtifactBucket::list_uploads(const Area& area, Stop stop) const {
+Result<std::vector<ArtifactBucket::ListedObject>> ArtifactBucket::list_uploads(const Area& area, StopFlag stop) const {
   const std::string folder = format_folder(area);
-  MJ_TRY(uploads, repeat(stop, [&](S3Client& client) { return client.list_uploads(folder); }));
+  MJ_TRY(uploads, call_with_retries(stop, [&](S3Client& client) { return client.list_uploads(folder); }));
   std::vector<ListedObject> found;
   for (const S3Client::Upload& upload : uploads) {
     if (upload.id.empty()) continue;
@@ -264,16 +266,16 @@ Result<std::vector<ArtifactBucket::ListedObject>> ArtifactBucket::list_uploads(c
   return found;
 }
 
-Result<void> ArtifactBucket::remove(const ListedObject& object, Stop stop) const {
+Result<void> ArtifactBucket::remove(const ListedObject& object, StopFlag stop) const {
   const std::string key = format_key(object.key);
-  return use_client(stop, [&](S3Client& client) {
+  return call_client(stop, [&](S3Client& client) {
     return object.upload_id.empty() ? client.remove(key) : client.abort_upload({key, object.upload_id});
   });
 }
 
-Result<std::string> ArtifactBucket::read_owner(const Area& area, Stop stop) const {
+Result<std::string> ArtifactBucket::read_owner(const Area& area, StopFlag stop) const {
   constexpr std::size_t kMaxOwnerBytes = 1024;
-  return repeat(stop, [&](S3Client& client) -> Result<std::string> {
+  return call_with_retries(stop, [&](S3Client& client) -> Result<std::string> {
     std::string text;
     MJ_CHECK(client.get(format_folder(area) + kOwnerName, [&](std::string_view piece) -> Result<void> {
       text += piece.substr(0, kMaxOwnerBytes - std::min(kMaxOwnerBytes, text.size()));
@@ -283,32 +285,33 @@ Result<std::string> ArtifactBucket::read_owner(const Area& area, Stop stop) cons
   });
 }
 
-Result<void> ArtifactBucket::write_owner(const Area& area, std::string_view text, Stop stop) const {
-  return repeat(stop, [&](S3Client& client) { return client.put_text(format_folder(area) + kOwnerName, text); });
+Result<void> ArtifactBucket::write_owner(const Area& area, std::string_view text, StopFlag stop) const {
+  return call_with_retries(stop,
+                           [&](S3Client& client) { return client.put_text(format_folder(area) + kOwnerName, text); });
 }
 
-Result<void> ArtifactBucket::check(Stop stop) const {
+Result<void> ArtifactBucket::check(StopFlag stop) const {
   const std::string key = prefix_ + ".probe-" + random_hex(8), text = "mycojobs doctor " + random_hex(8);
-  MJ_CHECK(describe_step(use_client(stop, [&](S3Client& client) { return client.put_text(key, text); }),
-                         "writing an object"));
+  MJ_CHECK(prefix_error(call_client(stop, [&](S3Client& client) { return client.put_text(key, text); }),
+                        "writing an object"));
   std::string received;
-  Result<void> result = describe_step(use_client(stop,
+  Result<void> result = prefix_error(call_client(stop,
                                                  [&](S3Client& client) {
                                                    return client.get(key, [&](std::string_view piece) -> Result<void> {
                                                      received += piece;
                                                      return {};
                                                    });
                                                  }),
-                                      "reading an object");
+                                     "reading an object");
   if (result && received != text)
     result = fail(Code::internal, url_ + ": the object has other content than was written");
   if (result) {
-    result = describe_step(drop_value(use_client(stop, [&](S3Client& client) { return client.list(key, "", 1); })),
-                           "listing objects");
+    result = prefix_error(drop_value(call_client(stop, [&](S3Client& client) { return client.list(key, "", 1); })),
+                          "listing objects");
   }
-  if (result) result = use_client(stop, [&](S3Client& client) { return check_upload(client, key); });
+  if (result) result = call_client(stop, [&](S3Client& client) { return check_upload(client, key); });
   Result<void> removed =
-      describe_step(use_client(stop, [&](S3Client& client) { return client.remove(key); }), "deleting an object");
+      prefix_error(call_client(stop, [&](S3Client& client) { return client.remove(key); }), "deleting an object");
   return result ? removed : result;
 }
 

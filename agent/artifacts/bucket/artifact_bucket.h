@@ -1,8 +1,9 @@
-// The storage of the operator for artifacts of all hosts (setting artifacts.store), a bucket with the protocol of
-// Amazon S3. An artifact is one object:
+// The object storage for the artifacts of all hosts (setting artifacts.store): a bucket of a server with the protocol
+// of Amazon S3. Each artifact is an object:
 //
 //   <prefix>/<store>/<context>/<caller>.<job>/<sha256>
-//   <prefix>/<store>/<context>/owner                       the agent that deletes these objects (bucket_sweep.h)
+//   <prefix>/<store>/<context>/owner                       a marker with the agent that deletes objects
+//   (bucket_sweep.h)
 //
 // <store> is the name of the Redis database (artifact_store_name()). The key contains the job that stored the file, so
 // that a client cannot read a file of another job by its hash. Decision 41.
@@ -28,14 +29,14 @@ class ArtifactBucket {
  public:
   struct Settings {
     std::string url;       // "s3://bucket/prefix"
-    std::string endpoint;  // empty: that of Amazon for the region
+    std::string endpoint;  // empty: the endpoint of Amazon for the region
     std::string region;
     bool uses_path_style = false;
     std::string credentials;  // file with aws_access_key_id and aws_secret_access_key, read again for each call
     std::string ca;           // as in HttpPost
     std::uint64_t part_bytes = 64ULL << 20;  // as in S3Client::Settings
   };
-  // The jobs of a context in one database.
+  // The objects of one context and one database.
   struct Area {
     std::string store_name;  // artifact_store_name()
     Id context = 0;
@@ -45,55 +46,57 @@ class ArtifactBucket {
     std::string job_key;
     std::string sha256;
   };
-  using Stop = const std::atomic<bool>*;  // true ends a call within a second; null if it cannot be stopped
+  using StopFlag = const std::atomic<bool>*;  // true ends a call within a second; null: the call cannot be stopped
 
-  // Errors invalid and not_found: a setting cannot be used, or the file with the credentials. The message begins with
-  // the name of the setting.
+  // Errors: invalid (a setting or the content of the file with the credentials is invalid), not_found (that file does
+  // not exist). The message begins with the name of the setting.
   static Result<std::shared_ptr<ArtifactBucket>> create(const Settings&);
 
-  // The name of the storage in records and messages: the setting artifacts.store.
+  // Returns the setting artifacts.store, which names the storage in records and messages.
   const std::string& url() const { return url_; }
 
-  // The errors of the following functions are those of S3Client, with url() in front. If the file with the credentials
-  // cannot be used, which may be temporary, the error is unavailable. Calls that fail with unavailable are repeated for
-  // about two seconds.
+  // The following functions return the errors of S3Client. The message begins with url(). If the file with the
+  // credentials cannot be read, the error is unavailable, since another program may be replacing the file. After the
+  // error unavailable, all functions except download() and remove() repeat the call for about two seconds.
 
-  // Stores a file. fd: a regular file. Error conflict: it does not have this content.
-  Result<void> upload(const Key&, int fd, std::uint64_t bytes, Stop) const;
-  // Passes the content to on_body in pieces. The caller verifies it, since the server may send wrong bytes. A call
-  // that fails is not repeated.
-  Result<void> download(const Key&, std::function<Result<void>(std::string_view)> on_body, Stop) const;
+  // Stores a file. fd: a regular file. Error conflict: the content of the file does not have the hash of the key.
+  Result<void> upload(const Key&, int fd, std::uint64_t bytes, StopFlag) const;
+  // Passes the content to on_body in pieces. The caller verifies the hash, since the server may send wrong bytes. Does
+  // not repeat a failed call, since on_body has already received pieces.
+  Result<void> download(const Key&, std::function<Result<void>(std::string_view)> on_body, StopFlag) const;
 
   struct ListedObject {
     Key key;
-    std::string upload_id = {};         // id of an upload that was not completed; otherwise empty
-    std::uint64_t changed_unix_ms = 0;  // start of the upload, or time of the object; 0: unknown
+    std::string upload_id = {};         // id of an incomplete upload; empty for a complete object
+    std::uint64_t changed_unix_ms = 0;  // start of the upload, or modification time of the object; 0: unknown
   };
   struct Page {
-    std::vector<ListedObject> objects;  // without those that have another form of name
+    std::vector<ListedObject> objects;  // without objects whose names are not keys of artifacts
     std::string next;                   // argument of the next call; empty after the last page
   };
   // Lists at most 1,000 objects of jobs.
-  Result<Page> list(const Area&, const std::string& next, Stop) const;
+  Result<Page> list(const Area&, const std::string& next, StopFlag) const;
   // Lists at most 1,000 incomplete uploads of jobs.
-  Result<std::vector<ListedObject>> list_uploads(const Area&, Stop) const;
-  // Deletes an object, or aborts an upload. Succeeds if it does not exist. The call is not repeated, so that a decision
-  // to delete does not become old.
-  Result<void> remove(const ListedObject&, Stop) const;
-  // Reads and writes the text of the marker `owner` of an area. Error not_found: there is none.
-  Result<std::string> read_owner(const Area&, Stop) const;
-  Result<void> write_owner(const Area&, std::string_view text, Stop) const;
+  Result<std::vector<ListedObject>> list_uploads(const Area&, StopFlag) const;
+  // Deletes an object, or aborts an upload. Succeeds if the object or upload does not exist. Does not repeat a failed
+  // call, since the caller must check the record of the job again.
+  Result<void> remove(const ListedObject&, StopFlag) const;
+  // Reads and writes the text of the marker `owner` of an area. Error not_found: the marker does not exist.
+  Result<std::string> read_owner(const Area&, StopFlag) const;
+  Result<void> write_owner(const Area&, std::string_view text, StopFlag) const;
 
-  // Checks the settings and all rights with an object below the prefix, and with an upload that is not completed.
-  Result<void> check(Stop) const;
+  // Checks the settings and all access rights: writes, reads, lists and deletes an object below the prefix, and begins
+  // and aborts an upload.
+  Result<void> check(StopFlag) const;
 
  private:
   ArtifactBucket(std::string url, std::string prefix, S3Client::Settings settings, std::string credentials);
-  // Calls the function with a client that no other thread uses.
+  // Calls a function with a client that no other thread uses.
   template <class Call>
-  auto use_client(Stop, Call call) const;
+  auto call_client(StopFlag, Call call) const;
+  // Calls a function by call_client(), and repeats the call after the error unavailable.
   template <class Call>
-  auto repeat(Stop, Call call) const;
+  auto call_with_retries(StopFlag, Call call) const;
   std::string format_folder(const Area&) const;
   std::string format_key(const Key&) const;
 

@@ -22,14 +22,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxCheckedJobs = 20;         // limit of one step; each requires a call of the store
-constexpr std::size_t kMaxDeletedObjects = 50;      // limit of one step; each requires a call of the object storage
+constexpr std::size_t kMaxCheckedJobs = 20;         // in one step; each job requires a call of the store
+constexpr std::size_t kMaxDeletedObjects = 50;      // in one step; each object requires a call of the object storage
 constexpr std::uint64_t kSweepStepIntervalMs = 50;  // pause between two steps
 constexpr std::uint64_t kMinSweepPauseFactor = 9;   // minimum pause after a round, as a multiple of its duration
 constexpr std::size_t kOwnerDigits = 32;
 
-// Returns the id of this agent in markers. The first call creates it. All agents with the same state_dir have the same
-// id. Error io.
+// Returns the id of this agent in markers. The first call creates the file with the id. All agents with the same
+// state_dir have the same id. Error io.
 Result<std::string> read_or_create_owner_id(const std::string& path) {
   for (;;) {
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -37,7 +37,7 @@ Result<std::string> read_or_create_owner_id(const std::string& path) {
     if (fd && ::read(fd.get(), id.data(), id.size()) == static_cast<ssize_t>(id.size()))
       return std::string(id.data(), id.size());
     if (fd || errno != ENOENT) return fail(Code::io, path + ": is not the id of an agent: delete the file");
-    // The file gets its name when it is complete.
+    // The complete file is linked to its path, so that other agents do not read an incomplete id.
     const std::string new_path = path + '.' + random_hex(4), new_id = random_hex(kOwnerDigits / 2);
     {
       const Fd created(::open(new_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -51,12 +51,12 @@ Result<std::string> read_or_create_owner_id(const std::string& path) {
   }
 }
 
-// The text of a marker: "<id of the agent> <time in Unix ms>".
+// The content of a marker, whose text is "<id of the agent> <time in Unix ms>".
 struct OwnerMarker {
   std::string id;
   std::uint64_t written_unix_ms = 0;
 };
-OwnerMarker parse_owner(const std::string& text) {
+OwnerMarker parse_owner_marker(const std::string& text) {
   const std::size_t space = std::min(text.find(' '), text.size());
   OwnerMarker marker{text.substr(0, space)};
   for (const char c : text.substr(space)) {
@@ -85,7 +85,8 @@ std::uint64_t BucketSweep::run_once() {
     const std::uint64_t now_ms = clock_.boot_ms();
     if (now_ms >= round.next_ms) {
       if (auto result = run_step(context, round, now_ms); !result) {
-        log(LogLevel::warn, "worker", "context {}: objects without a job stay: {}", context, result.error().message);
+        log(LogLevel::warn, "worker", "context {}: objects without a job are not deleted: {}", context,
+            result.error().message);
         round = Round{};
         round.next_ms = now_ms + interval_ms_;
       }
@@ -111,7 +112,8 @@ Result<void> BucketSweep::run_step(Id context, Round& round, std::uint64_t now_m
   return {};
 }
 
-// Does not create a name in a context that has no artifacts.
+// Reads the names of the store. Leaves the names empty in a context without artifacts, since artifact_store_names()
+// would create a name.
 Result<void> BucketSweep::begin_round(Id context, Round& round) {
   const auto fields = store_.load(context, kArtifactsKey);
   if (!fields && fields.error().code == Code::not_found) return {};
@@ -120,17 +122,18 @@ Result<void> BucketSweep::begin_round(Id context, Round& round) {
   return {};
 }
 
-// Returns whether this agent may delete objects. An agent without a folder of the context has stored none.
+// Returns whether this agent may delete objects, and updates the marker. An agent that has no folder for the context
+// has not stored objects, so it does not become the owner.
 Result<bool> BucketSweep::check_owner(const ArtifactBucket::Area& area) {
   const std::string folder = ArtifactFolder(state_dir_, area.context).path();
   if (::access(folder.c_str(), F_OK) != 0) return false;
   MJ_TRY(own_id, read_or_create_owner_id(folder + "/object_owner"));
   auto text = bucket_->read_owner(area, &is_cancelled_);
   if (!text && text.error().code != Code::not_found) return tl::unexpected<Error>(std::move(text).error());
-  const OwnerMarker marker = text ? parse_owner(*text) : OwnerMarker{};
+  const OwnerMarker marker = text ? parse_owner_marker(*text) : OwnerMarker{};
   const std::uint64_t now_ms = clock_.unix_ms();
   if (text && marker.id != own_id && now_ms < marker.written_unix_ms + kMaxOwnerSilenceMs) {
-    if (std::exchange(owners_[area.context], marker.id) != marker.id) {
+    if (std::exchange(logged_owners_[area.context], marker.id) != marker.id) {
       log(LogLevel::info, "worker",
           "context {}: another agent deletes the objects of {} (marker {}/{}/owner); if it does not exist any more, "
           "delete the marker",
@@ -143,7 +146,8 @@ Result<bool> BucketSweep::check_owner(const ArtifactBucket::Area& area) {
   return text.has_value() && marker.id == own_id;
 }
 
-// Begins with the incomplete uploads. They need a right of their own, without which objects are deleted nevertheless.
+// Lists the incomplete uploads first, and then a page of objects in each call. Listing uploads requires an additional
+// access right. Without this right, the round continues with the objects.
 Result<void> BucketSweep::list_objects(Id context, Round& round) {
   const ArtifactBucket::Area area{round.store_names.back(), context};
   std::vector<ArtifactBucket::ListedObject> listed;
@@ -156,7 +160,8 @@ Result<void> BucketSweep::list_objects(Id context, Round& round) {
     if (uploads)
       listed = std::move(*uploads);
     else
-      log(LogLevel::warn, "worker", "context {}: incomplete uploads stay: {}", context, uploads.error().message);
+      log(LogLevel::warn, "worker", "context {}: incomplete uploads are not aborted: {}", context,
+          uploads.error().message);
   } else {
     MJ_TRY(page, bucket_->list(area, round.next_page, &is_cancelled_));
     listed = std::move(page.objects);
@@ -211,8 +216,8 @@ void BucketSweep::log_round(Id context, const Round& round) const {
     log(LogLevel::info, "worker", "context {}: {} objects deleted from {}: they belong to no job", context,
         round.deleted_objects, bucket_->url());
   if (round.failed_objects > 0)
-    log(LogLevel::warn, "worker", "context {}: {} objects without a job stay: {}", context, round.failed_objects,
-        round.failure);
+    log(LogLevel::warn, "worker", "context {}: {} objects without a job are not deleted: {}", context,
+        round.failed_objects, round.failure);
 }
 
 }  // namespace mycojobs

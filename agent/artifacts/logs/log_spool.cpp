@@ -24,12 +24,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kEntryOverheadBytes = 128;  // accounted in the queue in addition to the text
-constexpr std::size_t kWriteBytes = 256U << 10;   // size of the buffer of records
+constexpr std::size_t kEntryOverheadBytes = 128;  // counted for each queued entry in addition to its text
+constexpr std::size_t kWriteBytes = 256U << 10;   // size of Writer::buffer_ after which it is written
 constexpr std::uint64_t kMinSegmentBytes = 4096, kMaxSegmentBytes = 1U << 20;
-constexpr std::uint64_t kSegmentsPerLog = 32;  // number for a log that is shorter than 32 MiB
+constexpr std::uint64_t kSegmentsPerLog = 32;  // for a max_bytes of 128 KiB to 32 MiB
 
-// Returns whether the next entry continues this entry, so that many short entries become one record.
+// Returns whether the text of `next` may be appended to `entry`, so that many short entries become one record.
 bool can_append(const Log& entry, const Log& next) {
   constexpr std::size_t kMaxJoinedBytes = 8192;
   constexpr std::uint64_t kMaxJoinedMs = 20;
@@ -57,7 +57,7 @@ Result<void> create_folder_if_missing(const std::string& path) {
 class LogSpool::ArchiveFile {
  public:
   ArchiveFile(std::unique_ptr<Spool> folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
-  // If the file cannot be read after the sink was opened, the sink drops the incomplete artifact.
+  // Error io: the file cannot be opened. If a later read fails, the sink drops the incomplete artifact.
   Result<void> store(ArtifactSink& sink) const {
     const Fd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return fail(Code::io, path_ + ": " + errno_text(errno));
@@ -87,7 +87,8 @@ class LogSpool::Writer {
         usage_(ArtifactUsage::of_logs(folder_, settings.store_name)),
         segment_bytes_(std::clamp(settings.max_bytes / kSegmentsPerLog, kMinSegmentBytes, kMaxSegmentBytes)) {}
 
-  // After an error, the output is ignored. Adds a note for the first error.
+  // Writes the entries to the segments and to the archive. After an error, the segments or the archive ignore all
+  // entries. Adds a note for the first error of each.
   void write(const std::vector<Log>& entries, std::vector<std::string>& notes) {
     if (auto result = write_segments(entries); !result) stop_segments(result.error(), notes);
     if (!settings_.has_archive || has_archive_error_ || is_archive_complete_) return;
@@ -95,7 +96,7 @@ class LogSpool::Writer {
   }
   ArchiveResult finish_archive() {
     ArchiveResult result;
-    is_archive_complete_ = true;  // later notes are not part of it
+    is_archive_complete_ = true;  // later entries, such as the notes of the close task, are ignored
     if (archive_) {
       if (auto finished = archive_->finish(); !finished) fail_archive(finished.error(), result.notes);
     }
@@ -116,7 +117,7 @@ class LogSpool::Writer {
   Result<void> write_segments(const std::vector<Log>& entries) {
     if (has_error_) return {};
     for (const Log& entry : entries) {
-      if (entry.size == 0 || entry.stream == LogStream::system) continue;  // stored by the store, and not dropped there
+      if (entry.size == 0 || entry.stream == LogStream::system) continue;  // the store never drops these entries
       Log stored = entry;
       stored.seq += settings_.log_base;
       const std::uint64_t record_bytes = stored.text.size() + kMaxRecordHeadBytes;
@@ -165,8 +166,8 @@ class LogSpool::Writer {
     std::erase_if(segments_, [&](const LogSegment& segment) { return segment.run > settings_.run; });
     return {};
   }
-  // Deletes segments from the middle of the log until there is space for a new one. The first half of max_bytes is
-  // never deleted. If the quota is used up, the oldest segment behind this half makes space, too.
+  // Reserves quota for a new segment, and deletes segments from the middle of the log until max_bytes and the quota
+  // permit the segment. The first half of max_bytes is never deleted.
   Result<void> reserve_segment(std::uint64_t bytes) {
     std::uint64_t total_bytes = bytes;
     for (const LogSegment& segment : segments_) total_bytes += segment.bytes;
@@ -194,7 +195,7 @@ class LogSpool::Writer {
     return fail(Code::io, fmt::format("the logs of its {} may have {} bytes on this host (quota.{}_artifact_bytes)",
                                       is_caller ? "caller" : "context", limit, is_caller ? "caller" : "context"));
   }
-  // Returns the index of the first segment behind the first half of max_bytes.
+  // Returns the index of the first segment after the first half of max_bytes.
   std::size_t find_oldest_of_tail() const {
     std::uint64_t head_bytes = 0;
     std::size_t index = 0;
@@ -206,11 +207,13 @@ class LogSpool::Writer {
     const LogSegment& segment = segments_[index];
     const bool is_deleted = ::unlink(segment.path.c_str()) == 0;
     if (!is_deleted && errno != ENOENT) return fail(Code::io, segment.path + ": " + errno_text(errno));
-    if (is_deleted) release_quota(accounted_artifact_bytes(segment.bytes));  // otherwise another run has deleted it
+    if (is_deleted)
+      release_quota(accounted_artifact_bytes(
+          segment.bytes));  // otherwise another run has deleted the file and released its quota
     segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(index));
     return {};
   }
-  // After an error, ArtifactCleanup corrects the count.
+  // Errors are ignored, since ArtifactCleanup corrects the count later.
   void release_quota(std::uint64_t bytes) const {
     (void)usage_.release_bytes(parse_job_caller(settings_.job_key), bytes);
   }
@@ -219,7 +222,7 @@ class LogSpool::Writer {
     archive_.reset();
     notes.push_back(std::string(kArchiveName) + " is not kept: " + error.message);
   }
-  // An incomplete record at the end of the segment is ignored by readers.
+  // Ends the segments of this run after an error. Readers ignore an incomplete record at the end of the last segment.
   void stop_segments(const Error& error, std::vector<std::string>& notes) {
     has_error_ = true;
     buffer_ = {};
@@ -247,8 +250,8 @@ class LogSpool::Writer {
   const ArtifactUsage usage_;
   const std::uint64_t segment_bytes_;
   bool has_error_ = false, has_archive_error_ = false, is_archive_complete_ = false, is_folder_open_ = false;
-  std::vector<LogSegment> segments_;  // segments of all runs; the last one is being written
-  Fd segment_fd_;                     // not open before the first record
+  std::vector<LogSegment> segments_;  // segments of all runs of the job; the last segment is open
+  Fd segment_fd_;                     // the last segment; not open before the first record
   std::uint64_t reserved_bytes_ = 0;  // quota of the last segment
   std::string buffer_;                // records for the last segment
   std::unique_ptr<Spool> archive_folder_;
@@ -257,8 +260,8 @@ class LogSpool::Writer {
 
 LogSpool::LogSpool(Settings settings) : settings_(std::move(settings)) {}
 LogSpool::~LogSpool() {
-  remove_bytes(queued_bytes_);
-  remove_bytes(writing_bytes_);
+  reset_bytes(queued_bytes_);
+  reset_bytes(writing_bytes_);
 }
 
 bool LogSpool::try_add_bytes(std::size_t bytes) {
@@ -268,25 +271,25 @@ bool LogSpool::try_add_bytes(std::size_t bytes) {
   return true;
 }
 
-void LogSpool::remove_bytes(std::size_t& bytes) {
-  if (settings_.all_queued_bytes) settings_.all_queued_bytes->remove(bytes);
-  bytes = 0;
+void LogSpool::reset_bytes(std::size_t& byte_count) {
+  if (settings_.all_queued_bytes) settings_.all_queued_bytes->remove(byte_count);
+  byte_count = 0;
 }
 
 void LogSpool::queue_gap(std::uint64_t ts_ms) {
-  if (lost_bytes_ == 0) return;
-  queue_.push_back(Log{ts_ms, 0, LogStream::system, format_output_gap(std::exchange(lost_bytes_, 0))});
+  if (dropped_bytes_ == 0) return;
+  queue_.push_back(Log{ts_ms, 0, LogStream::system, format_output_gap(std::exchange(dropped_bytes_, 0))});
 }
 
 void LogSpool::add_entry(const Log& entry) {
-  // Only the archive has the entries that the store does not drop.
+  // These entries are only for the archive, since the store never drops them.
   if (!settings_.has_archive && (entry.size == 0 || entry.stream == LogStream::system)) return;
   const std::lock_guard lock(queue_mutex_);
   if (is_abandoned_) return;
   is_used_ = true;
   if (!try_add_bytes(entry.text.size() + kEntryOverheadBytes)) {
-    lost_bytes_ += entry.text.size();
-    has_lost_ = true;
+    dropped_bytes_ += entry.text.size();
+    has_dropped_output_ = true;
     return;
   }
   queue_gap(entry.ts_ms);
@@ -363,27 +366,27 @@ void LogSpool::abandon() {
   const std::lock_guard lock(queue_mutex_);
   is_abandoned_ = true;
   dropped_entries.swap(queue_);
-  remove_bytes(queued_bytes_);
+  reset_bytes(queued_bytes_);
 }
 
 void LogSpool::write_queued(std::vector<std::string>& notes) {
   const std::lock_guard writer_lock(writer_mutex_);
   std::vector<Log> entries;
-  bool reports_loss = false;
+  bool adds_note = false;
   {
     const std::lock_guard lock(queue_mutex_);
     queue_gap(queue_.empty() ? 0 : queue_.back().ts_ms);
     entries = std::exchange(queue_, {});
     writing_bytes_ = std::exchange(queued_bytes_, 0);
-    if (has_lost_) reports_loss = !std::exchange(has_reported_loss_, true);
+    if (has_dropped_output_) adds_note = !std::exchange(has_reported_drop_, true);
   }
-  if (reports_loss) notes.emplace_back("the disk of this host is too slow for the log, so its middle may be dropped");
+  if (adds_note) notes.emplace_back("the disk of this host is too slow for the log, so its middle may be dropped");
   if (!entries.empty() && !is_closed_) {
     if (!writer_) writer_ = std::make_unique<Writer>(settings_);
     writer_->write(entries, notes);
   }
   const std::lock_guard lock(queue_mutex_);
-  remove_bytes(writing_bytes_);
+  reset_bytes(writing_bytes_);
 }
 
 }  // namespace mycojobs

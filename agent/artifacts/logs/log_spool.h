@@ -1,18 +1,18 @@
-// Stores the log of one run on the disk of the agent while the run writes it. The thread that receives the output only
-// queues it, and a thread for the disk (base/strands/strand_pool.h) writes it, since a disk can block.
+// Stores the log of one run on the disk of the agent while the run produces output. The thread that receives the output
+// only queues the entries. A thread for the disk (base/strands/strand_pool.h) writes them, since a disk can block.
 //
 //   RunOutput --add_entry--> queue --pop_write_task(), make_close_task()--> thread for the disk
 //                              ^                                              |         |
 //                              '---------------- on_write_done() <------------'         v
-//                                                                     LogSpoolWriter, LogArchive
+//                                                                  LogSpool::Writer, LogArchive
 //
-// The spool stores only the output that the store can drop: the output behind its head. So a job with little output has
-// no files. The archive, if the policy requests it (log.full), has the complete output.
+// The store keeps the beginning of each log. The spool contains only the later output, which the store can drop, so a
+// job with little output has no files. The archive contains the complete output, if the policy requests it (log.full).
 //
-// A disk that hangs or is full does not delay the job for longer than a second: if the queue is full, output is
-// dropped; after an error the disk is not used any more. Both are reported by a note for the log, and readers see the
-// missing numbers as a gap. All queues that share a LogQueueBytes together are limited, too, since the queues of ended
-// runs stay in memory until the disk answers.
+// A disk that hangs or is full delays the job for at most one second. If the queue is full, the spool drops output.
+// After an error, the spool does not use the disk any more. In both cases, a note is added to the log, and readers of
+// the log detect a gap in the numbers. LogQueueBytes limits all queues of an agent together, since the queues of ended
+// runs remain in memory until the disk answers.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@
 
 namespace mycojobs {
 
-// The number of bytes in the queues of several spools. Thread-safe.
+// Counts and limits the bytes in the queues of several spools. Thread-safe.
 class LogQueueBytes {
  public:
   explicit LogQueueBytes(std::size_t max_bytes) : max_bytes_(max_bytes) {}
@@ -58,8 +58,8 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
     std::string job_key;
     std::uint64_t run = 0;                  // ClaimedJob::epoch
     std::uint64_t log_base = 0;             // added to the numbers of the entries (ClaimedJob::log_base)
-    std::uint64_t max_bytes = 64ULL << 20;  // limit of all runs of the job; the middle beyond it is dropped
-    ArtifactQuota quota;                    // limits of all logs of a caller, and of the context, on this host
+    std::uint64_t max_bytes = 64ULL << 20;  // limit of all runs of the job; beyond it, the spool drops the middle
+    ArtifactQuota quota;                    // limits on this host: all logs of a caller, all logs of a context
     std::size_t max_queued_bytes = 4U << 20;
     std::shared_ptr<LogQueueBytes> all_queued_bytes = {};  // null: only max_queued_bytes applies
     bool has_archive = false;
@@ -69,20 +69,21 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
     std::vector<std::string> notes;  // new lines for the log of the job
   };
   static constexpr const char* kArchiveName = "job.log.gz";  // name of the artifact with the complete log
-  class ArchiveFile;  // the complete archive, a temporary file that is deleted with the object
+  class ArchiveFile;  // a complete archive: a temporary file, which the destructor deletes
   struct ArchiveResult {
     std::vector<std::string> notes = {};
-    std::shared_ptr<const ArchiveFile> file = {};  // null without output, and if the archive has failed
+    std::shared_ptr<const ArchiveFile> file = {};  // null if the run had no output, or if has_failed
     bool has_failed = false;
   };
 
   explicit LogSpool(Settings);
   ~LogSpool() override;
 
-  // The next four functions are called by the thread of the run loop.
+  // add_entry(), pop_write_task(), on_write_done(), make_archive_task() and make_close_task() are called by the thread
+  // of the run loop. The returned functions are called by the thread for the disk.
   void add_entry(const Log& entry) override;
-  // Returns a function that writes the queued entries. Returns no value if nothing is queued, or if the result of the
-  // previous function was not passed to on_write_done().
+  // Returns a function that writes the queued entries. Returns no value if the queue is empty, or if on_write_done()
+  // was not called for the previous function.
   std::optional<std::function<WriteResult()>> pop_write_task();
   void on_write_done() {
     is_writing_ = false;
@@ -91,44 +92,44 @@ class LogSpool final : public LogSink, public std::enable_shared_from_this<LogSp
   // Returns a function that writes the queued entries and completes the archive. REQUIRES: has_archive(), and the
   // output of the run has ended; called once.
   std::function<ArchiveResult()> make_archive_task();
-  // Passes the archive to the sink as an artifact, or reports that it was dropped. Called by the thread for the
-  // artifacts, which a hanging disk of the logs does not block.
+  // Passes the archive to the sink as an artifact, or reports to the sink that the archive was dropped. Called by the
+  // thread for the artifacts, which can use another disk than the logs.
   static void store_archive(const ArchiveResult&, const std::string& job_key, ArtifactSink&);
   // Returns a function that writes the queued entries and closes all files. REQUIRES: called once, as the last call
   // except abandon().
   std::function<WriteResult()> make_close_task();
-  // Drops the queued entries and ignores further ones, because the disk does not answer. Does not wait for the disk.
+  // Drops the queued entries and ignores further entries, because the disk does not answer. Does not wait for the disk.
   void abandon();
 
-  // Returns the time until which the caller should not read more output, because the queue is half full; 0 means now.
-  // If the disk has written nothing for kMaxPauseMs, the caller need not wait any more.
+  // Returns the time at which the caller should read more output, or 0 if the caller should not pause. The caller
+  // pauses while the queue is more than half full, but not if the disk has written nothing for kMaxPauseMs.
   std::uint64_t resume_at_ms(std::uint64_t boot_ms);
   static constexpr std::uint64_t kMaxPauseMs = 1000;
 
-  // Returns true if make_close_task() must be called: something was queued.
+  // Returns whether an entry was queued, so that make_close_task() must be called.
   bool is_used() const { return is_used_; }
   bool has_archive() const { return settings_.has_archive; }
 
  private:
   class Writer;
   void write_queued(std::vector<std::string>& notes);
-  // The next three functions REQUIRE queue_mutex_.
+  // try_add_bytes(), queue_gap() and reset_bytes() REQUIRE that queue_mutex_ is locked.
   bool try_add_bytes(std::size_t bytes);
-  void queue_gap(std::uint64_t ts_ms);    // queues a line in the place of lost_bytes_, for the archive
-  void remove_bytes(std::size_t& bytes);  // sets it to 0
+  void queue_gap(std::uint64_t ts_ms);        // queues a line that replaces dropped_bytes_ in the archive
+  void reset_bytes(std::size_t& byte_count);  // sets the count to 0, and releases the bytes in all_queued_bytes
 
   const Settings settings_;
   bool is_used_ = false, is_writing_ = false;  // used by the run loop only
-  std::uint64_t paused_since_ms_ = 0;          // used by the run loop only; 0: the queue was not half full
+  std::uint64_t paused_since_ms_ = 0;          // used by the run loop only; 0: the caller does not pause
   std::mutex queue_mutex_;
   // Guarded by queue_mutex_:
   std::vector<Log> queue_;
-  std::size_t queued_bytes_ = 0, writing_bytes_ = 0;  // sizes of queue_ and of the entries that are being written
-  std::uint64_t lost_bytes_ = 0;                      // dropped since the latest queued entry
-  bool has_lost_ = false, has_reported_loss_ = false, is_abandoned_ = false;
+  std::size_t queued_bytes_ = 0, writing_bytes_ = 0;  // sizes of queue_, and of the entries in write_queued()
+  std::uint64_t dropped_bytes_ = 0;  // bytes of output that were dropped after the last entry of queue_
+  bool has_dropped_output_ = false, has_reported_drop_ = false, is_abandoned_ = false;
   std::mutex writer_mutex_;  // held while the disk is used
   // Guarded by writer_mutex_:
-  std::unique_ptr<Writer> writer_;  // null before the first entry and after the end
+  std::unique_ptr<Writer> writer_;  // null before the first write and after the close task
   bool is_closed_ = false;
 };
 

@@ -36,7 +36,8 @@ Result<std::string> read_segment(const LogSegment& segment) {
                          static_cast<std::size_t>(std::min(static_cast<std::uint64_t>(info.st_size), kMaxReadBytes)));
 }
 
-// Adds the lines of the range that the segment has. Returns false if the result is full, or has the end of the range.
+// Adds the lines of a segment that are in the range. Returns false if `lines` is full, or contains the end of the
+// range.
 bool add_lines(std::string_view records, const LogRange& range, std::size_t& bytes, std::vector<Log>& lines) {
   while (auto entry = pop_log_record(records)) {
     if (entry->seq <= range.after_seq) continue;
@@ -62,11 +63,12 @@ std::string stopped_path(const std::string& folder, std::uint64_t run) {
 }
 
 Result<SpooledLines> read_folder(const std::string& folder, const LogRange& range) {
-  // Before the segments, since a run that has stopped writes no more of them.
+  // The marker is checked before the segments are listed: otherwise a segment that is written between the two steps
+  // could be missed although the run is reported as stopped.
   const bool has_stopped = ::access(stopped_path(folder, range.run).c_str(), F_OK) == 0;
   std::vector<LogSegment> segments = list_log_segments(folder);
   std::erase_if(segments, [&](const LogSegment& segment) { return segment.run != range.run; });
-  // The last segment that begins at or before the range.
+  // Finds the last segment that begins at or before the first byte of the range.
   auto segment = std::upper_bound(segments.begin(), segments.end(), range.after_seq + 1,
                                   [](std::uint64_t seq, const LogSegment& entry) { return seq < entry.first_seq; });
   if (segment != segments.begin()) --segment;
@@ -78,7 +80,7 @@ Result<SpooledLines> read_folder(const std::string& folder, const LogRange& rang
   }
   if (!result.lines.empty()) return result;
   MJ_TRY(last_seq, find_last_seq(segments));
-  result.is_behind = !has_stopped && last_seq < range.until_seq;
+  result.has_pending_lines = !has_stopped && last_seq < range.until_seq;
   return result;
 }
 
@@ -131,11 +133,11 @@ std::vector<std::string> list_log_folders(const std::string& state_dir, Id conte
 
 Result<SpooledLines> read_spooled_lines(const std::vector<std::string>& folders, const LogRange& range) {
   SpooledLines result;
-  result.is_behind = true;
+  result.has_pending_lines = true;
   for (const std::string& folder : folders) {
     MJ_TRY(lines, read_folder(folder, range));
     if (!lines.lines.empty()) return lines;
-    result.is_behind = result.is_behind && lines.is_behind;
+    result.has_pending_lines = result.has_pending_lines && lines.has_pending_lines;
   }
   return result;
 }
@@ -153,7 +155,7 @@ bool cut_to_range(Log& entry, const LogRange& range) {
 }
 
 std::string encode_spooled_lines(const SpooledLines& lines) {
-  std::string text = lines.is_behind ? "1\n" : "0\n";
+  std::string text = lines.has_pending_lines ? "1\n" : "0\n";
   for (const Log& entry : lines.lines) append_log_record(text, entry);
   return text;
 }
@@ -161,7 +163,7 @@ std::string encode_spooled_lines(const SpooledLines& lines) {
 SpooledLines decode_spooled_lines(std::string_view text, const LogRange& range) {
   SpooledLines result;
   if (text.size() < 2 || text[1] != '\n') return result;
-  result.is_behind = text[0] == '1';
+  result.has_pending_lines = text[0] == '1';
   text.remove_prefix(2);
   std::uint64_t last_seq = range.after_seq;
   while (auto entry = pop_log_record(text)) {

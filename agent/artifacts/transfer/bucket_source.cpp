@@ -11,18 +11,18 @@ namespace mycojobs {
 namespace {
 
 constexpr int kMaxDownloadAttempts = 6;
-constexpr std::uint64_t kFirstDownloadPauseMs = 250;  // doubles: 8 s together
+constexpr std::uint64_t kFirstDownloadPauseMs = 250;  // doubles after each attempt; the pauses take 8 s together
 constexpr int kMaxDamagedDownloads = 3;
-// No attempt begins after this time, since a job occupies its slot meanwhile.
+// No attempt begins after this time, since the job that needs the file occupies a slot during the attempts.
 constexpr std::chrono::seconds kMaxDownloadRetryTime{30};
-// Limit of the time for one download: a minute and a second for each 64 KiB.
+// A download may take kMinDownloadTime, and additionally one second for each kMinDownloadBytesPerS bytes of the file.
 constexpr std::chrono::seconds kMinDownloadTime{60};
 constexpr std::uint64_t kMinDownloadBytesPerS = 64U << 10;
 
 // The result of one attempt to download an object.
 struct DownloadResult {
   Result<void> result;
-  bool is_disk_error = false;  // whether this host has failed, not the storage
+  bool is_disk_error = false;  // true if the disk of this host has failed, and not the storage
 };
 
 DownloadResult download_once(const ArtifactBucket& bucket, const ArtifactBucket::Key& key, const FileContent& content,
@@ -53,7 +53,7 @@ DownloadResult download_once(const ArtifactBucket& bucket, const ArtifactBucket:
   return {std::move(result), has_disk_error};
 }
 
-void wait_while_running(std::uint64_t pause_ms, const std::atomic<bool>& stop) {
+void wait_unless_stopped(std::uint64_t pause_ms, const std::atomic<bool>& stop) {
   constexpr std::uint64_t kStepMs = 50;
   for (std::uint64_t waited_ms = 0; waited_ms < pause_ms && !stop; waited_ms += kStepMs)
     std::this_thread::sleep_for(std::chrono::milliseconds(kStepMs));
@@ -99,7 +99,7 @@ void BucketSource::on_downloaded(FetchNumber number, const RemoteArtifact& artif
     const std::lock_guard lock(mutex_);
     const auto entry = fetches_.find(number);
     if (is_failed_by_storage && artifact.holder.is_known() && !*entry->second.stop) {
-      // The lock is held, so that cancel() finds the number. The source posts the fetch to its own thread.
+      // mutex_ is locked until runner_fetch is set: otherwise cancel() could miss the fetch. fetch() does not block.
       entry->second.runner_fetch =
           runners_.fetch(artifact, std::move(target), [this, number, on_end, bucket_end](FetchEnd runner_end) {
             {
@@ -112,11 +112,11 @@ void BucketSource::on_downloaded(FetchNumber number, const RemoteArtifact& artif
     }
     fetches_.erase(entry);
   }
-  target.reset();  // can block on a disk, so not by the thread that receives the end
+  target.reset();  // here and not in on_end, since the destruction can block on a disk
   on_end(std::move(bucket_end));
 }
 
-// The file is lost only if both places do not have it.
+// The status is `lost` only if neither the storage nor the runner has the file.
 FetchEnd BucketSource::combine_ends(const FetchEnd& bucket_end, FetchEnd runner_end) {
   const bool is_final = runner_end.status == FetchStatus::received || runner_end.status == FetchStatus::failed ||
                         runner_end.status == FetchStatus::busy;
@@ -140,18 +140,18 @@ void BucketSource::cancel(FetchNumber number) {
   if (runner_fetch != 0) runners_.cancel(runner_fetch);
 }
 
-// An object that the storage does not have under one name of the database can be stored under another one, if two
-// agents have created names at the same time.
+// Tries all names of the database in turn, since a database has several names if two agents have created a name at the
+// same time.
 FetchEnd BucketSource::download(const RemoteArtifact& artifact, const std::shared_ptr<FileTarget>& target,
                                 const std::atomic<bool>& stop) const {
   std::uint64_t received_bytes = 0, pause_ms = kFirstDownloadPauseMs;
   const auto retry_end = std::chrono::steady_clock::now() + kMaxDownloadRetryTime;
   int damaged = 0;
-  std::size_t name = 0;
+  std::size_t name_index = 0;
   FetchEnd fetch_end{FetchStatus::lost, bucket_->url() + " does not have it any more"};
-  for (int attempt = 0; attempt < kMaxDownloadAttempts && name < artifact.store_names.size() && !stop;) {
+  for (int attempt = 0; attempt < kMaxDownloadAttempts && name_index < artifact.store_names.size() && !stop;) {
     const ArtifactBucket::Key key{
-        {artifact.store_names[name], artifact.context}, artifact.job_key, artifact.content.sha256};
+        {artifact.store_names[name_index], artifact.context}, artifact.job_key, artifact.content.sha256};
     auto [result, is_disk_error] = download_once(*bucket_, key, artifact.content, target, stop, received_bytes);
     if (result) {
       fetch_end = {FetchStatus::received, {}};
@@ -163,7 +163,7 @@ FetchEnd BucketSource::download(const RemoteArtifact& artifact, const std::share
       break;
     }
     if (error.code == Code::not_found) {
-      ++name;
+      ++name_index;
       continue;
     }
     const bool is_damaged = error.code == Code::conflict;
@@ -171,7 +171,7 @@ FetchEnd BucketSource::download(const RemoteArtifact& artifact, const std::share
                  (is_damaged ? bucket_->url() + ": " : "") + std::move(error.message)};
     const bool is_temporary = error.code == Code::unavailable || (is_damaged && ++damaged < kMaxDamagedDownloads);
     if (!is_temporary || std::chrono::steady_clock::now() >= retry_end) break;
-    wait_while_running(pause_ms, stop);
+    wait_unless_stopped(pause_ms, stop);
     pause_ms *= 2;
     ++attempt;
   }

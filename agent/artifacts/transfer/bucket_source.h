@@ -1,6 +1,6 @@
-// Fetches artifacts from the object storage (artifact_bucket.h) if their record says that they are there and this
-// process uses the same storage, and all other artifacts from the runners that have them. A file that the storage does
-// not send is fetched from its runner, too, which has it until retention. Thread-safe.
+// Fetches artifacts from the object storage (artifact_bucket.h) if the record of the job names the storage of this
+// process. Fetches all other artifacts from the runners that store them. If the storage does not send a file, the file
+// is fetched from its runner, which stores the file until retention. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class BucketSource final : public ArtifactSource {
                std::shared_ptr<Metrics> metrics = no_metrics())
       : bucket_(std::move(bucket)), runners_(runners), metrics_(std::move(metrics)) {}
   ~BucketSource() override { stop(); }
-  // Ends the running downloads. Their on_end is not called after it returns. `runners` may still end fetches.
+  // Ends the running downloads, and does not call their on_end afterwards. Fetches of `runners` may still end.
   void stop();
 
   FetchNumber fetch(const RemoteArtifact&, std::shared_ptr<FileTarget>, OnEnd on_end) override;
@@ -31,16 +31,16 @@ class BucketSource final : public ArtifactSource {
 
  private:
   static constexpr std::uint64_t kMaxDownloads = 4;  // at the same time
-  // Numbers of this object have this bit; those of `runners` do not.
+  // Set in the fetch numbers of this object, and not set in the numbers of `runners`.
   static constexpr FetchNumber kObjectBit = FetchNumber{1} << 63U;
   struct Fetch {
     std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
-    FetchNumber runner_fetch = 0;  // number of the fetch from the runner; 0: none
+    FetchNumber runner_fetch = 0;  // number of the fetch from the runner; 0: not started
   };
 
   // Called at the end of a download. Fetches the file from its runner if the storage has not sent it.
   void on_downloaded(FetchNumber, const RemoteArtifact&, std::shared_ptr<FileTarget>, const OnEnd&, FetchEnd);
-  // Returns the end for users after both places have failed to send the file.
+  // Returns the end of a fetch after the storage has failed and the fetch from the runner has ended.
   static FetchEnd combine_ends(const FetchEnd& bucket_end, FetchEnd runner_end);
   FetchEnd download(const RemoteArtifact&, const std::shared_ptr<FileTarget>&, const std::atomic<bool>& stop) const;
 
@@ -48,8 +48,9 @@ class BucketSource final : public ArtifactSource {
   ArtifactSource& runners_;
   const std::shared_ptr<Metrics> metrics_;
   std::mutex mutex_;
-  std::map<FetchNumber, Fetch> fetches_;  // downloads, and fetches from runners that follow them; guarded by mutex_
-  std::uint64_t next_number_ = 1;         // guarded by mutex_
+  std::map<FetchNumber, Fetch>
+      fetches_;                    // downloads, and the fetches from runners after failed downloads; guarded by mutex_
+  std::uint64_t next_number_ = 1;  // guarded by mutex_
   StrandPool strands_;
 };
 

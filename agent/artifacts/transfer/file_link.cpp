@@ -42,7 +42,7 @@ std::vector<HeldFileLinks::HeldFile> HeldFileLinks::remove_expired(std::uint64_t
 std::uint64_t HeldFileLinks::close_expired() {
   const std::uint64_t now_ms = clock_.boot_ms();
   std::vector<HeldFile> expired;
-  const std::lock_guard lock(mutex_);  // released before the files are closed
+  const std::lock_guard lock(mutex_);  // declared after `expired`, so that the files are closed without the lock
   expired = remove_expired(now_ms);
   std::uint64_t next_ms = now_ms + kLifetimeMs;
   for (const auto& entry : links_) next_ms = std::min(next_ms, entry.second.expiry_ms);
@@ -62,7 +62,7 @@ std::optional<FileLink> HeldFileLinks::create(Id context, Fd file, const FileCon
     return std::nullopt;
   }
   std::vector<HeldFile> expired;
-  const std::lock_guard lock(mutex_);  // released before the files are closed
+  const std::lock_guard lock(mutex_);  // declared after `expired`, so that the files are closed without the lock
   expired = remove_expired(clock_.boot_ms());
   const auto count = std::count_if(links_.begin(), links_.end(),
                                    [context](const auto& entry) { return entry.second.file.context == context; });

@@ -1,7 +1,7 @@
-// Reads the complete log of a job: the lines of the store, and in the place of each gap the lines that a runner of the
-// job has on its disk (artifacts/logs/spooled_log.h). The claim of the job names the runs and their runners. The disk
-// is read directly if this host has files of the run; otherwise the lines are requested from the runner
-// (log_fetcher.h). The caller has checked that its client may read the record of the job. Thread-safe.
+// Reads the complete log of a job: the lines of the store, with each gap replaced by the lines on the disk of the
+// runner (artifacts/logs/spooled_log.h). The claim of the job names the runs and their runners. If this host has files
+// of the run, the reader uses them directly; otherwise the lines are requested from the runner (log_fetcher.h). The
+// caller must check the permission to read the record of the job. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,68 +17,71 @@ namespace mycojobs {
 
 class JobLogReader {
  public:
-  // state_dir: folder of this host; empty: none. REQUIRES: stores and clock outlive the reader.
+  // state_dir: folder of this host, or an empty text without such a folder. REQUIRES: stores and clock outlive the
+  // reader.
   JobLogReader(StoreFactory& stores, const Clock& clock, std::string state_dir)
       : clock_(clock), state_dir_(std::move(state_dir)), fetcher_(stores, clock) {}
 
-  // Replacement in a page for lines that the runner has not written to its disk yet. A run that writes nothing
-  // for kMaxDiskWaitMs, or that has stopped to write, does not count as a run that will write them.
-  enum class LateLines {
-    wait,  // the page ends before them, and `ended` is false: a later call returns them
-    name,  // after a short wait, a line that names their number
-    skip,  // that line; no disk is read at all
+  // Handling of pending lines, which the runner has not written to its disk yet. Lines are not pending if the run has
+  // ended, has stopped writing, or has written nothing for kMaxDiskWaitMs.
+  enum class PendingLines {
+    end_page,        // the page ends before pending lines, and LogPage::ended is false: a later call returns the lines
+    report_missing,  // after a short wait, a line of the stream `system` reports the number of missing bytes
+    skip_disks,      // reports all gaps by such a line, without reading a disk
   };
   static constexpr std::uint64_t kMaxDiskWaitMs = 30000;
 
-  // Returns lines after after_seq, as RecordStore::logs(). Output that neither the store nor the runner has, or whose
-  // runner is away, is named by a line of the stream `system`.
+  // Returns lines after after_seq, as RecordStore::logs(). A line of the stream `system` reports missing output: output
+  // that neither the store nor the runner has, or whose runner does not answer.
   Result<LogPage> read(RecordStore&, Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
-                       std::uint32_t wait_ms, LateLines late_lines = LateLines::wait);
+                       std::uint32_t wait_ms, PendingLines pending_lines = PendingLines::end_page);
 
-  // The two parts of read(). Only the first one uses the store of the caller. The second can wait for a disk and for
-  // other hosts, for some seconds for each of their runners that is away.
+  // The two parts of read(). load() uses the store of the caller. complete() does not, and can wait for disks and for
+  // other hosts: some seconds for each runner that does not answer.
   class StoredPage;
   Result<StoredPage> load(RecordStore&, Id context, const std::string& job_key, std::uint64_t after_seq,
                           std::size_t max, std::uint32_t wait_ms) const;
-  LogPage complete(StoredPage, LateLines = LateLines::wait);
+  LogPage complete(StoredPage, PendingLines = PendingLines::end_page);
 
-  // Returns a number from which read() finds the last `lines` lines without reading the disk, because the store has
-  // them. Returns after_seq if the store has fewer lines behind its last gap.
+  // Returns a value of after_seq from which the store contains at least the last `lines` lines without a gap. Returns
+  // after_seq if the store has fewer lines after the last gap.
   static Result<std::uint64_t> find_last_lines(RecordStore&, Id context, const std::string& job_key,
                                                std::uint64_t after_seq, std::size_t lines);
 
  private:
-  struct Run {                   // a run of a job that wrote output
-    std::uint64_t last_seq = 0;  // its last number
-    std::uint64_t epoch = 0;     // epoch of its claim
+  struct Run {                   // a run of a job with output
+    std::uint64_t last_seq = 0;  // number of the last byte of the run; UINT64_MAX for the latest run
+    std::uint64_t epoch = 0;     // epoch of the claim
     Id runner = 0;
-    bool is_live = false;  // can write lines
+    bool is_live = false;  // the run can write further lines
   };
-  struct Job {  // the parts of the store that locate a spooled log
+  struct LogLocation {  // the places of the spooled log of a job
     Id context = 0;
     std::string key;
     std::vector<Run> runs;             // ascending
     std::vector<std::string> folders;  // folders of the log on this host
-    std::string problem;               // reason why the other members are not known
+    std::string error;                 // set if the runs and folders could not be determined
   };
   static Result<std::vector<Run>> load_runs(RecordStore&, Id context, const std::string& job_key);
-  static Result<Job> locate(RecordStore&, Id context, const std::string& job_key, const std::string& state_dir);
-  Result<SpooledLines> read_range(const Job&, const Run&, const LogRange&);
+  static Result<LogLocation> find_location(RecordStore&, Id context, const std::string& job_key,
+                                           const std::string& state_dir);
+  Result<SpooledLines> read_range(const LogLocation&, const Run&, const LogRange&);
 
-  enum class GapEnd { filled, page_full, late };
-  // Appends the lines of a gap that have numbers above after_seq, until there are max lines.
-  GapEnd fill_gap(const Job&, const Log& gap, std::uint64_t after_seq, std::size_t max, LateLines,
-                  std::vector<Log>& lines);
+  enum class FillResult { filled, page_full, pending };
+  // Appends the lines of a gap with numbers above after_seq, until `lines` has max lines.
+  FillResult fill_gap(const LogLocation&, const Log& gap, std::uint64_t after_seq, std::size_t max, PendingLines,
+                      std::vector<Log>& lines);
 
-  // Appends the lines of a range that are on a disk. Lines that are not there are not named. Errors: of read_range().
-  Result<GapEnd> append_spooled_lines(const Job&, const Run&, LogRange, std::size_t max, std::vector<Log>& lines);
+  // Appends the spooled lines of a range, without a report of missing lines. Errors: those of read_range().
+  Result<FillResult> append_spooled_lines(const LogLocation&, const Run&, LogRange, std::size_t max,
+                                          std::vector<Log>& lines);
 
   const Clock& clock_;
   const std::string state_dir_;
   LogFetcher fetcher_;
 };
 
-// A page whose gaps are not filled.
+// A page of the store. The lines of the disks are not added yet.
 class JobLogReader::StoredPage {
  public:
   bool has_gaps() const { return has_gaps_; }
@@ -86,11 +89,11 @@ class JobLogReader::StoredPage {
  private:
   friend class JobLogReader;
   LogPage page_;
-  Job job_;
+  LogLocation location_;
   std::uint64_t after_seq_ = 0;
   std::size_t max_ = 0;
   bool has_gaps_ = false;
-  bool is_end_missing_ = false;  // the store has dropped the end of the output, because of a quota
+  bool is_end_missing_ = false;  // the store has dropped the end of the output because of a quota
 };
 
 }  // namespace mycojobs

@@ -12,9 +12,9 @@ namespace mycojobs {
 namespace {
 
 constexpr int kPartialContentStatus = 206, kNotFoundStatus = 404;
-// A download that is slower for this time ends, and the pieces are requested through Redis. At this rate, a piece takes
-// 8 s, which is less than the silence that ends a transfer.
-constexpr std::uint32_t kMinLinkBytesPerS = 32U << 10, kLinkSilenceS = 5;
+// A download ends if its rate is below kMinLinkBytesPerS for kMaxSlowLinkS. The other pieces are then requested through
+// Redis. At the minimum rate, a piece takes 8 s, which is less than TransferReceiver::kSilenceMs.
+constexpr std::uint32_t kMinLinkBytesPerS = 32U << 10, kMaxSlowLinkS = 5;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ class LinkDownloads::Download {
     request.networks = networks;
     request.connect_timeout_ms = connect_timeout_ms;
     request.min_bytes_per_s = kMinLinkBytesPerS;
-    request.silence_s = kLinkSilenceS;
+    request.max_slow_s = kMaxSlowLinkS;
     request.body_status = kPartialContentStatus;
     request.stop = &is_stopped_;
     request.on_body = [&](std::string_view bytes) { return add_bytes(bytes, callbacks); };
@@ -46,7 +46,7 @@ class LinkDownloads::Download {
   }
   void resume() {
     const std::lock_guard lock(mutex_);
-    if (pieces_ > 0) --pieces_;
+    if (unwritten_pieces_ > 0) --unwritten_pieces_;
     changed_.notify_all();
   }
   void stop() {
@@ -71,11 +71,11 @@ class LinkDownloads::Download {
     }
     return {};
   }
-  // Returns false if the download was stopped.
+  // Waits until a piece may be passed on, and counts the piece. Returns false if the download was stopped.
   bool wait_for_capacity() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_stopped_ || pieces_ < kMaxPieces; });
-    ++pieces_;
+    changed_.wait(lock, [this] { return is_stopped_ || unwritten_pieces_ < kMaxPieces; });
+    ++unwritten_pieces_;
     return !is_stopped_;
   }
 
@@ -83,11 +83,11 @@ class LinkDownloads::Download {
   const FileLink link_;
   const std::uint64_t file_bytes_;
   std::uint64_t offset_;  // offset of the current piece
-  std::string piece_;     // the bytes of the current piece that have arrived
+  std::string piece_;     // received bytes of the current piece
   std::atomic<bool> is_stopped_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t pieces_ = 0;  // passed on and not yet written; guarded by mutex_
+  std::size_t unwritten_pieces_ = 0;  // guarded by mutex_
 };
 
 void LinkDownloads::start(DownloadNumber number, const FileLink& link, std::uint64_t file_bytes, std::uint64_t offset) {

@@ -1,5 +1,5 @@
-// Downloads files by links (file_link.h) over HTTPS, in the pieces of transfer_message.h. A file that arrives faster
-// than its pieces are written has a bounded number of pieces in memory. Thread-safe.
+// Downloads files over HTTPS by links (file_link.h), and passes them on in pieces of kPieceBytes (transfer_message.h).
+// A download pauses while kMaxPieces pieces are not written, so that a slow disk does not fill the memory. Thread-safe.
 //
 //   start() --> on_piece(), on_piece(), ... --> on_end()
 //                  resume() after each piece was written
@@ -23,17 +23,16 @@ namespace mycojobs {
 class LinkDownloads {
  public:
   using DownloadNumber = std::uint64_t;
-  static constexpr std::size_t kMaxPieces =
-      4;  // pieces of a download that were passed to on_piece and are not written yet
+  static constexpr std::size_t kMaxPieces = 4;  // unwritten pieces of a download that were passed to on_piece
 
   // Called by threads of the downloads; must not block.
   struct Callbacks {
     std::function<void(DownloadNumber, std::uint64_t offset, std::string bytes)> on_piece;
-    // The holder has sent the rest of the file, or an error: the last incomplete piece was dropped. Error not_found:
-    // the link is not valid, although the holder was reached.
+    // Called at the end of a download: after the last piece, or with an error, in which case the incomplete last piece
+    // is dropped. Error not_found: the holder was reached, and has rejected the link.
     std::function<void(DownloadNumber, Result<void>)> on_end;
   };
-  // networks: those of addresses that may be connected to; null permits any address.
+  // networks: networks of the permitted addresses; null permits any address.
   LinkDownloads(Callbacks callbacks, std::shared_ptr<const Networks> networks, std::uint32_t connect_timeout_ms)
       : callbacks_(std::move(callbacks)), networks_(std::move(networks)), connect_timeout_ms_(connect_timeout_ms) {}
   ~LinkDownloads() { stop(); }
@@ -43,9 +42,12 @@ class LinkDownloads {
   // Downloads the file from the offset on. REQUIRES: the number was not used before; offset is a multiple of
   // kPieceBytes, and less than file_bytes.
   void start(DownloadNumber, const FileLink&, std::uint64_t file_bytes, std::uint64_t offset);
-  void resume(DownloadNumber);  // a piece was written or dropped
-  void cancel(DownloadNumber);  // callbacks may still be called until the download has ended
-  void stop();                  // ends all downloads; waits at most about a second; no callback is called afterwards
+  // Reports that a piece was written or dropped, so that the download can pass on another piece.
+  void resume(DownloadNumber);
+  // Cancels a download. Callbacks may still be called until the download has ended.
+  void cancel(DownloadNumber);
+  // Ends all downloads, which takes about a second at most. Callbacks are not called afterwards.
+  void stop();
 
  private:
   class Download;

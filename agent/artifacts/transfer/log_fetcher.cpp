@@ -15,9 +15,9 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kLogChannelIdleMs = 60000;
 constexpr milliseconds kSubscribeTimeout{3000};
-constexpr milliseconds kAnswerTimeout{2000};  // of one request, which is repeated once, since messages can be lost
-constexpr int kMaxRequests = 2;
-constexpr std::uint64_t kSilentRunnerMs = 10000;  // time for which a runner that did not answer is not requested
+constexpr milliseconds kAnswerTimeout{2000};      // for one request
+constexpr int kMaxRequests = 2;                   // a request is repeated, since messages can be lost
+constexpr std::uint64_t kSilentRunnerMs = 10000;  // time without requests to a runner that did not answer
 
 }  // namespace
 
@@ -27,8 +27,8 @@ class LogFetcher::Channel final : public HintListener {
   static Result<std::shared_ptr<Channel>> open(StoreFactory& stores, const Clock& clock, Id context) {
     MJ_TRY(store, stores.open_reader());
     auto channel = std::make_shared<Channel>(clock, context, std::move(store));
-    // An empty message, which no process receives. Without this check, each request of a user that may not use these
-    // channels would wait for the subscription.
+    // Publishes an empty message on a channel without subscribers. This detects a Redis user without permission for the
+    // channels, whose requests would otherwise wait for the time-out of the subscription.
     const auto sent = channel->publish(transfer_channel(channel->database_, std::string(kTransferIdDigits, '0')), "");
     if (!sent && sent.error().code == Code::denied)
       return fail(Code::denied, "this Redis user may not request lines of other hosts (`context acl`)");
@@ -42,7 +42,7 @@ class LogFetcher::Channel final : public HintListener {
         store_(std::move(store)),
         database_(store_->database_number(context)),
         reply_channel_(transfer_channel(database_, random_hex(kTransferIdDigits / 2))) {}
-  ~Channel() { subscription_.reset(); }  // after it, no function of the listener is called
+  ~Channel() { subscription_.reset(); }  // first, since its thread calls the functions of HintListener
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -69,7 +69,7 @@ class LogFetcher::Channel final : public HintListener {
   bool is_idle(std::uint64_t now_ms) const { return now_ms > last_use_ms_ + kLogChannelIdleMs; }
 
  private:
-  // The entry of a request in replies_, as long as the request waits.
+  // Adds an entry for a request to replies_. The destructor removes the entry.
   class PendingReply {
    public:
     PendingReply(Channel& channel, const std::string& id) : channel_(channel), id_(id) {
@@ -135,8 +135,8 @@ class LogFetcher::Channel final : public HintListener {
   const std::string reply_channel_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::optional<std::string>> replies_;  // by transfer; guarded by mutex_
-  std::map<Id, std::uint64_t> silent_until_ms_;  // runners of this context that did not answer; guarded by mutex_
+  std::map<std::string, std::optional<std::string>> replies_;  // by transfer id; guarded by mutex_
+  std::map<Id, std::uint64_t> silent_until_ms_;                // runners that did not answer; guarded by mutex_
   std::uint64_t last_use_ms_ = 0;
   std::unique_ptr<HintSubscription> subscription_;
 };
@@ -153,7 +153,8 @@ Result<std::shared_ptr<LogFetcher::Channel>> LogFetcher::get_or_open_channel(Id 
   }
   MJ_TRY(channel, Channel::open(stores_, clock_, context));
   const std::lock_guard lock(mutex_);
-  return channels_.emplace(context, channel).first->second;  // another thread may have added a channel first
+  return channels_.emplace(context, channel)
+      .first->second;  // returns the channel of another thread if that was added first
 }
 
 Result<SpooledLines> LogFetcher::read(Id context, Id runner, const std::string& job_key, const LogRange& range) {

@@ -1,8 +1,9 @@
-// Reads spooled logs of runners on other hosts, through the channels of the transfers (log_request.h). Each request is
-// answered by one message, so neither side has a state between two requests. Nothing is stored in Redis.
+// Reads spooled logs of runners on other hosts, through the Redis channels of file transfers (log_request.h). The
+// runner answers each request with one message, so neither side stores a state between two requests. Redis stores
+// nothing.
 //
-// Each context in use has a connection to the store and a subscription. read() ends those of other contexts that were
-// not used for a minute. Thread-safe.
+// Each context in use has a connection to the store and a subscription. read() closes the connections and subscriptions
+// of other contexts that were not used for a minute. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ class LogFetcher {
 
   // Reads the first lines of a range from the runner. Waits at most some seconds. Errors: unavailable (the runner is
   // not connected or does not answer; the message names the runner), denied (the Redis user may not use the channels).
-  // A runner that did not answer in this context is not requested for some seconds.
+  // After a request without an answer, read() fails for some seconds without a new request to the same runner.
   Result<SpooledLines> read(Id context, Id runner, const std::string& job_key, const LogRange&);
 
  private:

@@ -16,15 +16,15 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kStoreNamesValidMs = 60000;
-constexpr std::uint64_t kMinStoreNamesMs = 1000;  // so that requests of unknown files do not read the store each time
+// Minimum time between two reads of the names of the store, so that requests for unknown files do not flood the store.
+constexpr std::uint64_t kMinStoreNamesMs = 1000;
 constexpr std::uint64_t kMissingThreadsPauseMs = 1000;
 
-// Reads a piece of a file from the first of the folders that has the file with this size, or creates a link for the
-// file and returns the message with it. links: null if this process has no HTTPS listener. is_expected: the store names
-// this host for the file. Errors: not_found (no folder has the file), io (the file cannot be read, the folder of the
-// context does not exist, or an expected file is missing). The latter are not reported as not_found, which would end
-// the job, because the disk of the host may not be mounted.
+// Reads a piece of a file from the first folder that contains the file with the requested size. For a request of a
+// link, creates the link and returns the encoded message. links: null if this process has no HTTPS listener.
+// is_expected: the store names this host as the holder of the file. Errors: not_found (no folder contains the file), io
+// (the file cannot be read, the folder of the context does not exist, or an expected file is missing). The error
+// not_found would end the job, so a file or folder that may be on an unmounted disk is reported as io.
 Result<std::string> read_piece_of_job(const std::string& context_folder, const std::vector<std::string>& folders,
                                       const PieceRequest& request, bool is_expected, Id context, HeldFileLinks* links) {
   for (const std::string& folder : folders) {
@@ -47,7 +47,7 @@ Result<std::string> read_piece_of_job(const std::string& context_folder, const s
   return fail(Code::not_found, request.job_key + " has no such file on this host");
 }
 
-// Reads lines of a log for a reply. A job without a spooled log has no lines.
+// Reads the lines of a spooled log, and encodes them for a reply. A job without a spooled log has no lines.
 Result<std::string> read_log_lines(const std::vector<std::string>& folders, const LogRange& range) {
   MJ_TRY(lines, read_spooled_lines(folders, range));
   return encode_spooled_lines(lines);
@@ -55,7 +55,7 @@ Result<std::string> read_log_lines(const std::vector<std::string>& folders, cons
 
 }  // namespace
 
-// The subscription of one context.
+// Subscribes to the channels of one context, and posts the received messages to the loop.
 class TransferLoop::Subscriber final : public HintListener {
  public:
   Subscriber(TransferLoop& loop, Id context, std::string request_channel, std::string reply_channel)
@@ -72,11 +72,11 @@ class TransferLoop::Subscriber final : public HintListener {
   }
   const std::string& reply_channel() const { return reply_channel_; }
   bool is_subscribed() const { return subscription_ && subscription_->is_complete(); }
-  void end() { subscription_.reset(); }  // After it returns, no function of the listener is called.
+  void end() { subscription_.reset(); }  // the functions of HintListener are not called afterwards
 
  private:
   void on_message(std::string_view channel, std::string_view text) override {
-    const std::size_t bytes = sizeof(Event) + text.size();  // short messages take memory, too
+    const std::size_t bytes = sizeof(Event) + text.size();  // includes the memory of short messages
     if (loop_.pending_bytes_ + bytes > kMaxPendingBytes) return;
     loop_.pending_bytes_ += bytes;
     loop_.post(ReceivedMessage{context_, channel == request_channel_, std::string(text)});
@@ -96,6 +96,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
       clock_(clock),
       metrics_(std::move(metrics)),
       process_id_(random_hex(16)),
+      store_names_(store, clock),
       sender_(settings_.rate,
               {.read = [this](Id context, const PieceRequest& request) { read_piece(context, request, false); },
                .publish = [this](const TransferSender::Piece& piece) { publish_piece(piece); }}),
@@ -119,7 +120,7 @@ TransferLoop::TransferLoop(Store& store, Settings settings, const Clock& clock, 
   }
 }
 
-// The subscriptions end first, since their listeners use the other members. Then no function of a strand is left.
+// Ends the threads that use the other members: those of the subscriptions, of the downloads and of the strands.
 TransferLoop::~TransferLoop() {
   for (const auto& entry : subscribers_) entry.second->end();
   downloads_.stop();
@@ -171,7 +172,8 @@ TransferReceiver::Callbacks TransferLoop::make_receiver_callbacks() {
   return callbacks;
 }
 
-// A lost request for a link is not repeated: the file is received in pieces.
+// Adds the callbacks for downloads over HTTPS. A request for a link is not repeated if the message is lost: the file is
+// then received in pieces.
 void TransferLoop::add_link_callbacks(TransferReceiver::Callbacks& callbacks) {
   callbacks.request_link = [this](const RemoteArtifact& artifact, const std::string& transfer_id) {
     PieceRequest request{transfer_id, subscribers_.at(artifact.context)->reply_channel(), artifact.job_key,
@@ -252,12 +254,9 @@ void TransferLoop::on(DownloadEnd& download_end) {
 
 void TransferLoop::on(PieceRead& piece) {
   if (!piece.bytes && piece.bytes.error().code == Code::not_found && !piece.is_repeated) {
-    // The store may have other names since it was emptied or restored.
-    const StoreNames& cached = store_names_[piece.context];
-    if (clock_.boot_ms() >= cached.read_ms + kMinStoreNamesMs) {
-      store_names_.erase(piece.context);
+    // The store has other names after it was emptied or restored.
+    if (store_names_.remove_if_older(piece.context, kMinStoreNamesMs))
       return read_piece(piece.context, piece.request, true);
-    }
   }
   if (!piece.bytes && piece.bytes.error().code == Code::io)
     log(LogLevel::error, "worker", "{}: an artifact cannot be sent: {}", piece.request.job_key,
@@ -265,19 +264,8 @@ void TransferLoop::on(PieceRead& piece) {
   sender_.on_read(piece.context, piece.request, std::move(piece.bytes));
 }
 
-// Returns null if the store does not answer.
-const std::vector<std::string>* TransferLoop::find_store_names(Id context) {
-  StoreNames& cached = store_names_[context];
-  if (cached.names.empty() || clock_.boot_ms() > cached.read_ms + kStoreNamesValidMs) {
-    auto names = artifact_store_names(store_, context);
-    if (!names) return nullptr;
-    cached = {std::move(*names), clock_.boot_ms()};
-  }
-  return &cached.names;
-}
-
 void TransferLoop::read_piece(Id context, const PieceRequest& request, bool is_repeated) {
-  const auto* store_names = find_store_names(context);
+  const auto* store_names = store_names_.find(context);
   if (store_names == nullptr) {
     return post(PieceRead{context, request, fail(Code::unavailable, "the store does not answer"), is_repeated});
   }

@@ -1,14 +1,15 @@
-// Transfers files of jobs between processes through one Redis server. Sends the files that this process holds, and
-// receives those of other holders. A loop of base/loop_thread.h.
+// Transfers files of jobs between processes through one Redis server. Sends the files of this process, and receives
+// files of other processes. A loop of base/loop_thread.h.
 //
 //   subscription (thread of the store) --messages--> loop --requests, pieces--> PUBLISH
 //                                                     | ^
 //                                                     v |
 //                                     strands of the disks of the contexts
 //
-// The loop of a holder with an HTTPS listener creates links, by which other loops receive large files (file_link.h).
+// If this process has an HTTPS listener, the loop creates links, with which other processes download large files
+// (file_link.h).
 //
-// PUBLISH can wait for the server, so the loop has a thread and a store of its own. Decision 35.
+// PUBLISH can wait for the server, so the loop has a separate thread and a separate store. Decision 35.
 #pragma once
 
 #include <atomic>
@@ -21,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "artifacts/store_name_cache.h"
 #include "artifacts/transfer/artifact_source.h"
 #include "artifacts/transfer/file_link.h"
 #include "artifacts/transfer/link_downloads.h"
@@ -38,17 +40,19 @@ namespace mycojobs {
 class TransferLoop final : public TimedLoop, public ArtifactSource {
  public:
   struct Settings {
-    std::vector<Id> contexts;  // their artifacts are sent and received; all are on the same Redis server
+    std::vector<Id> contexts;  // contexts with transfers; all are on the same Redis server
     FileHolder holder = {};    // this process as a holder; unknown: the process sends no files
     std::string state_dir;     // folder with the artifacts that are sent (artifacts/job_artifacts.h)
     std::uint64_t rate = 0;    // maximum number of bytes sent in a second; 0 means unlimited
-    // See TransferReceiver. A process with several loops sets it, so that all loops together request at most 4 MiB.
+    // See TransferReceiver. In a process with several loops, all loops together must not request more than 4 MiB.
     std::size_t max_file_pieces = IncomingTransfer::kMaxPieces;
-    // Returns a further folder that can have the file of a job, besides those of artifacts/job_artifacts.h, or an empty
-    // text. After an error nothing is sent. Called for each requested piece, by the thread of the loop. May be null.
+    // Returns an additional folder that can contain the file of a job, or an empty text. After an error, the piece is
+    // not sent. Called by the thread of the loop for each requested piece. If null, only the folders of
+    // artifacts/job_artifacts.h are used.
     std::function<Result<std::string>(Id context, const std::string& job_key, const FileContent&)> find_folder = {};
-    std::shared_ptr<HeldFileLinks> links = nullptr;  // links that the HTTPS listener of this process serves; null: no listener
-    // Networks in which files are downloaded over HTTPS; null permits any address. No link is requested if it is empty.
+    std::shared_ptr<HeldFileLinks> links =
+        nullptr;  // the links of the HTTPS listener; null: this process has no listener
+    // Networks in which files are downloaded over HTTPS. Null permits any address, and an empty list disables HTTPS.
     std::shared_ptr<const Networks> link_networks = nullptr;
     LinkTimes link_times = {};
   };
@@ -88,7 +92,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
     Id context = 0;
     PieceRequest request;
     Result<std::string> bytes;
-    bool is_repeated = false;  // true if the names of the store were read again for this request
+    bool is_repeated = false;  // the names of the store were read again for this request
   };
   struct DownloadedPiece {
     LinkDownloads::DownloadNumber number = 0;
@@ -112,11 +116,10 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
   void read_piece(Id context, const PieceRequest&, bool is_repeated);
   void publish_piece(const TransferSender::Piece&);
   void post_to_disk(Id context, const char* direction, StrandPool::Work);
-  const std::vector<std::string>* find_store_names(Id context);
   TransferReceiver::Callbacks make_receiver_callbacks();
   void add_link_callbacks(TransferReceiver::Callbacks&);
 
-  // Twice the bytes that this process requests. Messages beyond it are dropped and requested again.
+  // Twice the bytes that this process requests. Further messages are dropped, and their pieces are requested again.
   static constexpr std::size_t kMaxPendingBytes = 8U << 20;
 
   Store& store_;
@@ -125,11 +128,7 @@ class TransferLoop final : public TimedLoop, public ArtifactSource {
   const std::shared_ptr<Metrics> metrics_;
   const std::string process_id_;  // random; part of the name of the channels for pieces
   std::map<Id, std::uint32_t> databases_;
-  struct StoreNames {
-    std::vector<std::string> names;
-    std::uint64_t read_ms = 0;
-  };
-  std::map<Id, StoreNames> store_names_;  // artifact_store_names() by context, read again after a time
+  StoreNameCache store_names_;
   TransferSender sender_;
   TransferReceiver receiver_;
   std::atomic<FetchNumber> next_number_{1};

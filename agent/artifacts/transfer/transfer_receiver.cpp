@@ -36,7 +36,7 @@ Result<void> ReceivedFile::finish() {
   MJ_CHECK(file_->finish());
   const std::string hash = file_->hash();
   if (file_->bytes() != content_.bytes || hash != content_.sha256) {
-    (void)::unlink(file_->path().c_str());  // before the next attempt creates the file again
+    (void)::unlink(file_->path().c_str());  // since the next attempt creates a file with the same path
     file_.reset();
     return fail(Code::conflict, "the received content does not have the hash of the record");
   }
@@ -107,11 +107,12 @@ void TransferReceiver::on_link(Transfer& transfer, const std::optional<FileLink>
   callbacks_.start_download(transfer.download, *link, transfer.artifact.content.bytes, offset);
 }
 
-// A download can end late, or never begin: the server may send anything, and the process may have no thread for it.
+// A download can hang before the first piece: the server may send nothing, or this process may not be able to start a
+// thread.
 void TransferReceiver::end_late_link(Transfer& transfer, std::uint64_t now_ms) {
   const bool is_connecting = transfer.link_state == LinkState::connecting;
   if ((!is_connecting && transfer.link_state != LinkState::requested) || now_ms < transfer.link_deadline_ms) return;
-  transfer.link_state = LinkState::none;  // without a reply: a holder of an earlier version, or a lost message
+  transfer.link_state = LinkState::none;  // the holder has an earlier version, or a message was lost
   if (!is_connecting) return;
   callbacks_.cancel_download(std::exchange(transfer.download, 0));
   pause_links(
@@ -155,12 +156,12 @@ void TransferReceiver::on_download_end(DownloadNumber download, const Result<voi
   transfer->link_state = LinkState::none;
   transfer->pieces.end_stream(now_ms);
   if (result) return;
-  // A connection that has broken is opened again with another link.
+  // After a broken connection, the download continues with another link.
   if (transfer->has_downloaded && transfer->link_count < kMaxLinksOfFile) {
     transfer->link_state = LinkState::wanted;
     return;
   }
-  // A holder that refuses one link (it was used before, or many files are sent) can be reached for other files.
+  // A holder that rejects a link was reached, so other files are downloaded from the holder without a pause.
   const bool is_refused = result.error().code == Code::not_found;
   if (!transfer->has_downloaded && !is_refused) pause_links(*transfer, result.error(), now_ms);
 }
@@ -185,12 +186,12 @@ std::string TransferReceiver::describe_silence(const Transfer& transfer) const {
 bool TransferReceiver::send_requests(Transfer& transfer, std::uint64_t now_ms) {
   end_late_link(transfer, now_ms);
   if (!callbacks_.is_subscribed(transfer.artifact.context)) return true;
-  // A new transfer waits until the others, which had larger shares, have fewer pieces in use.
+  // Another transfer can use more than its share until its pieces are written, so a new transfer waits for free pieces.
   std::size_t pieces_of_others = 0;
   for (const auto& [number, other] : active_)
     if (number != transfer.number) pieces_of_others += other.pieces.pieces_in_use();
   if (transfer.link_state == LinkState::wanted) request_link(transfer, now_ms);
-  // While a download begins, the transfer continues, but does not receive much of the file through Redis.
+  // Before the first piece of a download, only a few pieces are requested through Redis, one at a time.
   std::size_t share =
       std::min(std::max<std::size_t>(IncomingTransfer::kMaxPieces / active_.size(), 1), max_file_pieces_);
   if (transfer.link_state == LinkState::requested || transfer.link_state == LinkState::connecting) {
@@ -234,7 +235,7 @@ std::uint64_t TransferReceiver::run(std::uint64_t now_ms) {
         next_ms = std::min(next_ms, transfer.link_deadline_ms);
     }
   }
-  // A job does not occupy a slot without receiving bytes.
+  // Ends transfers that have waited too long, since their jobs occupy slots.
   while (!waiting_.empty() && now_ms >= waiting_.front().queued_ms + kSilenceMs) {
     const Transfer transfer = std::move(waiting_.front());
     waiting_.pop_front();

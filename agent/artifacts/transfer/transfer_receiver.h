@@ -1,14 +1,15 @@
-// The receiver's side of transfers (transfer_message.h): requests files from the runners that have them, verifies them
-// and passes them to their targets. Uses no thread and no clock: all times are arguments, in ms. Not thread-safe.
+// Receives files (transfer_message.h): requests the pieces of a file from its holder, verifies the hash of the file,
+// and stores the file in its target. Uses neither threads nor clocks: all times are arguments, in ms. Not thread-safe.
 //
 //   fetch() --waiting--> a free transfer --pieces--> strand of the disk --complete--> FileTarget --on_end(received)
 //
-// A transfer ends as `away` if its holder is not connected, or if no piece arrives for kSilenceMs, and as `busy` if it
-// waits longer for other transfers. A file with a wrong hash is requested again once.
+// A transfer ends with the status `away` if the holder is not connected, or if no piece arrives for kSilenceMs. A
+// transfer ends with the status `busy` if it waits for other transfers for kSilenceMs. A file with a wrong hash is
+// requested a second time.
 //
 // For a file of at least kMinLinkBytes, a link is requested first, and the rest of the file is downloaded over HTTPS.
-// A few pieces are requested one after the other until the first piece of the download arrives, and all pieces behind
-// the last complete one if the download ends early:
+// Until the first piece of the download arrives, a few pieces are requested one after another. If the download ends
+// early, the pieces after the last complete piece are requested:
 //
 //   requested --link--> connecting --first piece--> streaming --end of the download--> none
 //       \-------------------- no link, time-out, error -------------------------------^
@@ -32,7 +33,7 @@
 
 namespace mycojobs {
 
-// The file of a transfer. Its functions are called on a strand of the disk.
+// Writes the file of a transfer to the disk. The functions block, so they are called on a strand of the disk.
 class ReceivedFile {
  public:
   ReceivedFile(FileContent content, std::shared_ptr<FileTarget> target)
@@ -41,7 +42,7 @@ class ReceivedFile {
   ReceivedFile(const ReceivedFile&) = delete;
   ReceivedFile& operator=(const ReceivedFile&) = delete;
   Result<void> write(std::string_view bytes);
-  // Verifies size and hash, and stores the file in its target. Error conflict: the content is wrong.
+  // Verifies size and hash, and stores the file in its target. Error conflict: size or hash are wrong.
   Result<void> finish();
 
  private:
@@ -56,9 +57,9 @@ class TransferReceiver {
   static constexpr std::size_t kMaxTransfers = 4;  // at the same time
   static constexpr std::uint64_t kSilenceMs = 15000;
   static constexpr std::uint64_t kMinLinkBytes = 1U << 20;
-  static constexpr std::uint64_t kLinkPauseMs = 60000;  // a holder that was not reached over HTTPS gets no request
-  static constexpr std::uint64_t kMaxPiecesBeforeDownload = 8;  // received while the link is requested and connected
-  static constexpr std::uint32_t kMaxLinksOfFile = 3;           // a download that has ended early is continued
+  static constexpr std::uint64_t kLinkPauseMs = 60000;  // time without links after a failed connection to a holder
+  static constexpr std::uint64_t kMaxPiecesBeforeDownload = 8;  // requested before the first piece of a download
+  static constexpr std::uint32_t kMaxLinksOfFile = 3;  // first link, and links for downloads that have ended early
 
   using FetchNumber = ArtifactSource::FetchNumber;
   using DownloadNumber = std::uint64_t;
@@ -72,8 +73,8 @@ class TransferReceiver {
     std::function<bool(Id context)> is_subscribed;
     std::function<void(Id context, std::uint64_t bytes)> count_bytes = [](Id, std::uint64_t) {};
     std::function<void(Id context, FetchStatus)> count_end = [](Id, FetchStatus) {};
-    // The following functions are for downloads over HTTPS. Without request_link, there are none.
-    // Publishes a request for a link.
+    // Publishes a request for a link. If null, no file is downloaded over HTTPS, and the following functions are not
+    // called.
     std::function<void(const RemoteArtifact&, const std::string& transfer_id)> request_link = nullptr;
     // Downloads the file from the offset on, and passes the pieces to on_download_piece() and the end to
     // on_download_end().
@@ -81,13 +82,13 @@ class TransferReceiver {
         start_download = nullptr;
     std::function<void(DownloadNumber)> resume_download = nullptr;  // a piece was written or dropped
     std::function<void(DownloadNumber)> cancel_download = nullptr;
-    // Reports that the holder was not reached over HTTPS, or has sent nothing, so that no link is requested from it for
-    // kLinkPauseMs.
+    // Reports that the holder was not reached over HTTPS, or has sent nothing. No link is requested from this holder
+    // for kLinkPauseMs.
     std::function<void(const RemoteArtifact&, const Error&)> on_link_failed = [](const RemoteArtifact&, const Error&) {
     };
     std::function<void(Id context, std::uint64_t bytes)> count_downloaded_bytes = [](Id, std::uint64_t) {};
   };
-  // max_file_pieces: maximum number of pieces of a file that are requested and not yet written.
+  // max_file_pieces: maximum number of pieces of a file that are requested and not written yet.
   explicit TransferReceiver(Callbacks callbacks, std::size_t max_file_pieces = IncomingTransfer::kMaxPieces,
                             LinkTimes link_times = {})
       : callbacks_(std::move(callbacks)), max_file_pieces_(max_file_pieces), link_times_(link_times) {}
@@ -110,14 +111,14 @@ class TransferReceiver {
     std::shared_ptr<FileTarget> target;
     ArtifactSource::OnEnd on_end;
     std::uint64_t queued_ms = 0;
-    std::string id;  // random; new for each attempt; empty while the transfer waits
+    std::string id;  // random and different for each attempt; empty while the transfer waits
     IncomingTransfer pieces{0, 0};
     std::shared_ptr<ReceivedFile> file;
     bool is_second_attempt = false;
     LinkState link_state = LinkState::none;
-    std::uint64_t link_deadline_ms = 0;  // end of the states requested and connecting
+    std::uint64_t link_deadline_ms = 0;  // time-out in the states requested and connecting
     std::uint64_t link_offset = 0;       // offset of the next piece when the link was requested
-    std::uint32_t link_count = 0;        // links that were requested
+    std::uint32_t link_count = 0;        // number of requested links
     DownloadNumber download = 0;         // 0: none
     bool has_downloaded = false;         // the current download has sent a piece
   };
@@ -127,8 +128,10 @@ class TransferReceiver {
   void write_pieces(Transfer&);
   void request_link(Transfer&, std::uint64_t now_ms);
   void on_link(Transfer&, const std::optional<FileLink>&, std::uint64_t now_ms);
-  void end_late_link(Transfer&, std::uint64_t now_ms);                    // continues without a link after its deadline
-  void pause_links(const Transfer&, const Error&, std::uint64_t now_ms);  // of the holder of the transfer
+  // Continues without a link if link_deadline_ms has passed.
+  void end_late_link(Transfer&, std::uint64_t now_ms);
+  // Does not request links from the holder of the transfer for kLinkPauseMs.
+  void pause_links(const Transfer&, const Error&, std::uint64_t now_ms);
   // Returns the transfer with this download, or null.
   Transfer* find_download(DownloadNumber);
   bool is_link_paused(const Transfer&, std::uint64_t now_ms);
@@ -141,7 +144,7 @@ class TransferReceiver {
   std::map<FetchNumber, Transfer> active_;
   std::deque<Transfer> waiting_;
   DownloadNumber last_download_ = 0;
-  // Holders that were not reached over HTTPS, with the end of the pause, by context and name.
+  // Ends of the pauses of pause_links(), by context and name of the holder.
   std::map<std::pair<Id, std::string>, std::uint64_t> link_pauses_;
 };
 

@@ -372,7 +372,7 @@ Result<int> job_logs_command(Invocation& call) {
     const bool is_following = follow && prints_parts;
     MJ_TRY(page, session.services.logs->read(
                      *session.store, context, key, last_seq, 256, is_following && !had_lines ? kFollowPollMs : 0,
-                     is_following ? JobLogReader::LateLines::wait : JobLogReader::LateLines::name));
+                     is_following ? JobLogReader::PendingLines::end_page : JobLogReader::PendingLines::report_missing));
     had_lines = !page.lines.empty();
     has_ended = page.ended || (!follow && page.lines.empty());
     prints_parts = prints_parts || has_ended || page.lines.empty();

@@ -19,11 +19,10 @@ namespace {
 
 constexpr std::uint64_t kFirstUploadPauseMs = 1000, kMaxUploadPauseMs = 60000;
 constexpr std::uint64_t kUploadIdleMs = 60000;
-constexpr std::uint64_t kStoreRetryMs = 1000;  // pause after the store did not answer
-constexpr std::uint64_t kUploadNamesValidMs = 60000;
-constexpr RunNumber kAdoptedRunBit = RunNumber{1} << 55U;  // numbers of the runs of previous agents
+constexpr std::uint64_t kStoreRetryMs = 1000;              // pause after an error of the store
+constexpr RunNumber kAdoptedRunBit = RunNumber{1} << 55U;  // set in the numbers of runs of previous agents
 
-RunNumber next_adopted_run() {
+RunNumber make_adopted_run_number() {
   static std::atomic<RunNumber> next{1};
   return kAdoptedRunBit | next++;
 }
@@ -37,8 +36,9 @@ std::uint64_t estimate_end_bytes(const EndReport& report) {
   return bytes;
 }
 
-// Uploads the files of a job that are not in `uploaded` yet. Errors: not_found (a file is not on this host any more),
-// conflict (it has other content), io (also if the disk of the context is not mounted), those of ArtifactBucket.
+// Uploads the files of a job that are not in `uploaded` yet, and adds their hashes to `uploaded`. Errors: not_found (a
+// file is not on this host any more), conflict (a file has other content), io (the file cannot be read, or the disk of
+// the context is not mounted), and the errors of ArtifactBucket::upload().
 Result<void> upload_files(const ArtifactBucket& bucket, const ClaimRef& claim, const std::string& artifacts,
                           const std::vector<std::string>& store_names, const std::string& state_dir,
                           std::set<std::string>& uploaded, const std::atomic<bool>& stop, std::uint64_t& sent_bytes) {
@@ -59,7 +59,8 @@ Result<void> upload_files(const ArtifactBucket& bucket, const ClaimRef& claim, c
     }
     const ArtifactBucket::Key key{{store_names.front(), claim.context}, claim.job_key, file.sha256};
     auto uploaded_file = bucket.upload(key, fd.get(), file.bytes, &stop);
-    // Only this host can have lost the file. A server that answers "not found" to an upload is not ready.
+    // not_found would mean that this host has lost the file. A server that answers "not found" to an upload is not
+    // ready.
     if (!uploaded_file && uploaded_file.error().code == Code::not_found) uploaded_file.error().code = Code::unavailable;
     MJ_CHECK(uploaded_file);
     uploaded.insert(file.sha256);
@@ -70,8 +71,8 @@ Result<void> upload_files(const ArtifactBucket& bucket, const ClaimRef& claim, c
 
 }  // namespace
 
-ArtifactUploads::ArtifactUploads(RecordStore& store, std::shared_ptr<const ArtifactBucket> bucket, Settings settings,
-                                 const Clock& clock, Callbacks callbacks, std::shared_ptr<Metrics> metrics)
+EndUploads::EndUploads(RecordStore& store, std::shared_ptr<const ArtifactBucket> bucket, Settings settings,
+                       const Clock& clock, Callbacks callbacks, std::shared_ptr<Metrics> metrics)
     : store_(store),
       bucket_(std::move(bucket)),
       settings_(std::move(settings)),
@@ -79,31 +80,33 @@ ArtifactUploads::ArtifactUploads(RecordStore& store, std::shared_ptr<const Artif
       callbacks_(std::move(callbacks)),
       metrics_(std::move(metrics)),
       saved_ends_(settings_.state_dir, settings_.runner),
+      store_names_(store, clock),
       contexts_to_load_(settings_.contexts.begin(), settings_.contexts.end()) {}
 
-ArtifactUploads::~ArtifactUploads() {
+EndUploads::~EndUploads() {
   for (auto& [run, upload] : uploads_) *upload.stop = true;
   strands_.stop();
 }
 
-bool ArtifactUploads::has_artifacts(const RunReport& report) {
+bool EndUploads::has_artifacts(const RunReport& report) {
   const auto* end = std::get_if<EndReport>(&report.report);
   return end != nullptr && report.is_last && !end->end.artifacts.empty();
 }
 
-void ArtifactUploads::post(Event event) {
+void EndUploads::post(Event event) {
   events_.post(std::move(event));
   wake();
 }
 
-void ArtifactUploads::submit(RunReport report) {
+void EndUploads::submit(RunReport report) {
   ++pending_count_;
-  const std::uint64_t bytes = count_slotless(std::get<EndReport>(report.report));
+  const std::uint64_t bytes = add_slotless(std::get<EndReport>(report.report));
   post(EndSubmitted{std::move(report), bytes});
 }
 
-// Counts an end whose job needs no slot, and returns its size. Returns 0 if too many bytes are pending.
-std::uint64_t ArtifactUploads::count_slotless(const EndReport& report) {
+// Adds an end to slotless_count_ and pending_bytes_, and returns the size of the end. Returns 0 if the end would exceed
+// kMaxPendingBytes, so that the job occupies its slot.
+std::uint64_t EndUploads::add_slotless(const EndReport& report) {
   const std::uint64_t bytes = estimate_end_bytes(report);
   if (pending_bytes_ + bytes > kMaxPendingBytes) return 0;
   pending_bytes_ += bytes;
@@ -111,26 +114,26 @@ std::uint64_t ArtifactUploads::count_slotless(const EndReport& report) {
   return bytes;
 }
 
-void ArtifactUploads::on_settled(std::span<const RunNumber> runs) {
+void EndUploads::on_settled(std::span<const RunNumber> runs) {
   if (pending_count_ == 0) return;
   for (const RunNumber run : runs) post(EndSettled{run});
 }
 
-std::uint64_t ArtifactUploads::run_once() {
+std::uint64_t EndUploads::run_once() {
   for (const Id context : std::exchange(contexts_to_load_, {})) load_saved_ends(context);
   for (Event& event : events_.consume_all()) std::visit([this](auto& typed_event) { on(typed_event); }, event);
   std::uint64_t pause_ms = contexts_to_load_.empty() ? kUploadIdleMs : kStoreRetryMs;
   for (auto& [run, upload] : uploads_) {
     if (!upload.is_reported) advance(run, upload);
-    if (!upload.is_reported) pause_ms = std::min(pause_ms, find_pause_ms(upload));
+    if (!upload.is_reported) pause_ms = std::min(pause_ms, compute_pause_ms(upload));
   }
   has_missing_threads_ = has_missing_threads_ && !strands_.start_missing_threads();
   publish_counts();
   return has_missing_threads_ ? std::min(pause_ms, kStoreRetryMs) : pause_ms;
 }
 
-// Returns the time until advance() has something to do. The end of a strand's work wakes the loop.
-std::uint64_t ArtifactUploads::find_pause_ms(const Upload& upload) const {
+// Returns the time until the next call of advance() is due. A strand that finishes a task wakes the loop earlier.
+std::uint64_t EndUploads::compute_pause_ms(const Upload& upload) const {
   const std::uint64_t now_unix_ms = clock_.unix_ms(), now_boot_ms = clock_.boot_ms();
   const std::uint64_t end_unix_ms = upload.started_unix_ms + settings_.timeout_ms;
   const std::uint64_t timeout_ms = *upload.stop ? kUploadIdleMs : end_unix_ms - std::min(end_unix_ms, now_unix_ms);
@@ -138,12 +141,12 @@ std::uint64_t ArtifactUploads::find_pause_ms(const Upload& upload) const {
   return is_waiting_for_strand ? timeout_ms : std::min(timeout_ms, upload.next_boot_ms - now_boot_ms);
 }
 
-// Continues with the ends that a previous agent of the runner has saved. The strand loads them before it saves the
+// Starts to load the ends that a previous agent of the runner has saved. The strand loads them before it saves the
 // first end of this agent.
-void ArtifactUploads::load_saved_ends(Id context) {
+void EndUploads::load_saved_ends(Id context) {
   const auto fields = store_.load(context, kArtifactsKey);
   if (!fields && fields.error().code == Code::not_found) return;  // no artifact was ever stored
-  const auto* store_names = find_store_names(context);
+  const auto* store_names = store_names_.find(context);
   if (store_names == nullptr) {
     contexts_to_load_.insert(context);
     return;
@@ -153,15 +156,15 @@ void ArtifactUploads::load_saved_ends(Id context) {
   });
 }
 
-void ArtifactUploads::on(EndsLoaded& loaded) {
+void EndUploads::on(EndsLoaded& loaded) {
   for (SavedEnd& saved : loaded.ends) {
-    const RunNumber run = next_adopted_run();
+    const RunNumber run = make_adopted_run_number();
     log(LogLevel::info, "worker", "{}: its run has ended before this agent was started; its artifacts are uploaded",
         append_trace_id(saved.report.claim.job_key, saved.report.claim.traceparent));
     callbacks_.on_adopted(run, saved.report.claim);
     ++pending_count_;
     Upload& upload = uploads_[run];
-    upload.bytes = count_slotless(saved.report);
+    upload.bytes = add_slotless(saved.report);
     upload.report = std::move(saved.report);
     upload.started_unix_ms = saved.started_unix_ms;
     upload.store_name = loaded.store_name;
@@ -170,44 +173,34 @@ void ArtifactUploads::on(EndsLoaded& loaded) {
   }
 }
 
-// Returns null if the store does not answer.
-const std::vector<std::string>* ArtifactUploads::find_store_names(Id context) {
-  StoreNames& cached = store_names_[context];
-  if (cached.names.empty() || clock_.boot_ms() > cached.read_boot_ms + kUploadNamesValidMs) {
-    auto names = artifact_store_names(store_, context);
-    if (!names) return nullptr;
-    cached = {std::move(*names), clock_.boot_ms()};
-  }
-  return &cached.names;
-}
-
-void ArtifactUploads::on(EndSubmitted& submitted) {
+void EndUploads::on(EndSubmitted& submitted) {
   Upload& upload = uploads_[submitted.report.run];
   upload.report = std::move(std::get<EndReport>(submitted.report.report));
   upload.started_unix_ms = clock_.unix_ms();
   upload.bytes = submitted.bytes;
 }
 
-void ArtifactUploads::on(EndSettled& settled) { erase(settled.run); }
+void EndUploads::on(EndSettled& settled) { erase(settled.run); }
 
-void ArtifactUploads::on(ClaimLost& dropped) {
-  const auto entry = uploads_.find(dropped.run);
-  if (entry == uploads_.end() || entry->second.is_reported) return;  // the reporter learns the same
-  // The answer to the report releases slot and lease. The store refuses it.
+void EndUploads::on(ClaimLost& lost) {
+  const auto entry = uploads_.find(lost.run);
+  if (entry == uploads_.end() || entry->second.is_reported) return;  // the store rejects the report
+  // The end is still reported, since the answer of the store releases the slot and the lease. The store rejects the
+  // end.
   entry->second.is_dropped = true;
   *entry->second.stop = true;
 }
 
-void ArtifactUploads::on(JobCancelled& cancelled) {
+void EndUploads::on(JobCancelled& cancelled) {
   const auto entry = uploads_.find(cancelled.run);
   if (entry == uploads_.end() || entry->second.is_reported) return;
   entry->second.is_cancelled = true;
   *entry->second.stop = true;
 }
 
-// An upload is stopped before the end is reported, since the strand uses the state of the upload. A save need not end:
-// the strand deletes the saved end after it.
-void ArtifactUploads::advance(RunNumber run, Upload& upload) {
+// Starts the next step of an upload. A running upload is stopped before the end is reported, since the strand uses the
+// state of the upload. A running save is not awaited, since the same strand deletes the saved end later.
+void EndUploads::advance(RunNumber run, Upload& upload) {
   const bool has_expired = has_timed_out(upload);
   if (upload.is_uploading) {
     if (has_expired) *upload.stop = true;
@@ -215,7 +208,7 @@ void ArtifactUploads::advance(RunNumber run, Upload& upload) {
   }
   if (upload.is_dropped) return report_end(run, upload);
   if (upload.is_cancelled) {
-    fail_end(upload, "cancelled", "cancelled while its artifacts waited for " + bucket_->url());
+    set_failure(upload, "cancelled", "cancelled while its artifacts waited for " + bucket_->url());
     return report_end(run, upload);
   }
   if (has_expired) {
@@ -224,7 +217,7 @@ void ArtifactUploads::advance(RunNumber run, Upload& upload) {
   }
   const Id context = upload.report.claim.context;
   if (upload.is_saving || clock_.boot_ms() < upload.next_boot_ms) return;
-  const auto* store_names = contexts_to_load_.contains(context) ? nullptr : find_store_names(context);
+  const auto* store_names = contexts_to_load_.contains(context) ? nullptr : store_names_.find(context);
   if (store_names == nullptr) {
     upload.next_boot_ms = clock_.boot_ms() + kStoreRetryMs;
   } else if (upload.needs_save) {
@@ -234,7 +227,7 @@ void ArtifactUploads::advance(RunNumber run, Upload& upload) {
   }
 }
 
-void ArtifactUploads::save(RunNumber run, Upload& upload, const std::string& store_name) {
+void EndUploads::save(RunNumber run, Upload& upload, const std::string& store_name) {
   const Id context = upload.report.claim.context;
   upload.is_saving = true;
   if (upload.store_name.empty()) upload.store_name = store_name;
@@ -244,8 +237,8 @@ void ArtifactUploads::save(RunNumber run, Upload& upload, const std::string& sto
                });
 }
 
-// The end is uploaded even if it cannot be saved: without a crash nothing is lost.
-void ArtifactUploads::on(EndSaved& saved) {
+// An end that cannot be saved is uploaded nevertheless. It is lost only if the agent dies.
+void EndUploads::on(EndSaved& saved) {
   const auto entry = uploads_.find(saved.run);
   if (entry == uploads_.end()) return;
   Upload& upload = entry->second;
@@ -261,7 +254,7 @@ void ArtifactUploads::on(EndSaved& saved) {
   callbacks_.report(RunReport{saved.run, std::move(update), false});
 }
 
-void ArtifactUploads::upload(RunNumber run, Upload& upload, const std::vector<std::string>& store_names) {
+void EndUploads::upload(RunNumber run, Upload& upload, const std::vector<std::string>& store_names) {
   const Id context = upload.report.claim.context;
   upload.is_uploading = true;
   ++uploading_counts_[context];
@@ -276,7 +269,7 @@ void ArtifactUploads::upload(RunNumber run, Upload& upload, const std::vector<st
                  });
 }
 
-void ArtifactUploads::on(UploadFinished& uploaded) {
+void EndUploads::on(UploadFinished& uploaded) {
   const auto entry = uploads_.find(uploaded.run);
   if (entry == uploads_.end()) return;
   Upload& upload = entry->second;
@@ -287,16 +280,16 @@ void ArtifactUploads::on(UploadFinished& uploaded) {
   report_end(uploaded.run, upload);
 }
 
-void ArtifactUploads::on_failed(RunNumber run, Upload& upload, const Error& error) {
+void EndUploads::on_failed(RunNumber run, Upload& upload, const Error& error) {
   if (upload.is_dropped || upload.is_cancelled) return;  // advance() reports the end
   if (has_timed_out(upload)) {
-    // A stopped call has no error of the storage.
+    // The error of a call that was stopped does not name the failure of the storage.
     const bool is_stopped = *upload.stop;
     const std::string reason = is_stopped && !upload.shown_reason.empty() ? upload.shown_reason : error.message;
     return report_failure(run, upload, reason, " (artifacts.store_timeout)");
   }
-  if (error.code == Code::not_found && !std::exchange(upload.has_new_names, true)) {
-    store_names_.erase(upload.report.claim.context);  // the store may have other names since it was emptied or restored
+  if (error.code == Code::not_found && !std::exchange(upload.has_refreshed_names, true)) {
+    store_names_.remove(upload.report.claim.context);  // the store has other names after it was emptied or restored
     return;
   }
   if (error.code == Code::not_found || error.code == Code::conflict)
@@ -311,7 +304,7 @@ void ArtifactUploads::on_failed(RunNumber run, Upload& upload, const Error& erro
   show_reason(run, upload, error.message);
 }
 
-void ArtifactUploads::show_reason(RunNumber run, Upload& upload, const std::string& reason) {
+void EndUploads::show_reason(RunNumber run, Upload& upload, const std::string& reason) {
   if (upload.shown_reason == reason) return;
   upload.shown_reason = reason;
   log(LogLevel::warn, "worker", "{}: its artifacts wait for the object storage: {}",
@@ -319,32 +312,32 @@ void ArtifactUploads::show_reason(RunNumber run, Upload& upload, const std::stri
   callbacks_.report(RunReport{run, DetailUpdate{upload.report.claim, "artifact_store", reason}, false});
 }
 
-bool ArtifactUploads::has_timed_out(const Upload& upload) const {
+bool EndUploads::has_timed_out(const Upload& upload) const {
   return clock_.unix_ms() >= upload.started_unix_ms + settings_.timeout_ms;
 }
 
-void ArtifactUploads::report_failure(RunNumber run, Upload& upload, const std::string& reason, const char* remark) {
-  fail_end(upload, "artifact_store",
-           "its artifacts could not be stored: " + reason + remark + "; its result and artifacts are on its runner");
+void EndUploads::report_failure(RunNumber run, Upload& upload, const std::string& reason, const char* remark) {
+  set_failure(upload, "artifact_store",
+              "its artifacts could not be stored: " + reason + remark + "; its result and artifacts are on its runner");
   report_end(run, upload);
 }
 
-void ArtifactUploads::fail_end(Upload& upload, std::string detail, std::string error) {
+void EndUploads::set_failure(Upload& upload, std::string detail, std::string error) {
   upload.report.end.status = JobStatus::error;
   upload.report.end.detail = std::move(detail);
   upload.report.end.error = std::move(error);
   upload.report.retry_after_ms.reset();
 }
 
-void ArtifactUploads::report_end(RunNumber run, Upload& upload) {
+void EndUploads::report_end(RunNumber run, Upload& upload) {
   upload.is_reported = true;
   RunReport report{run, upload.report, true};
   report.was_uploaded = true;
   callbacks_.report(std::move(report));
 }
 
-// The strand deletes the saved end after a save that is still queued.
-void ArtifactUploads::erase(RunNumber run) {
+// Forgets an upload, and deletes the saved end. The strand of the disk also executes a queued save before the deletion.
+void EndUploads::erase(RunNumber run) {
   const auto entry = uploads_.find(run);
   if (entry == uploads_.end()) return;
   const Upload& upload = entry->second;
@@ -361,17 +354,17 @@ void ArtifactUploads::erase(RunNumber run) {
   --pending_count_;
 }
 
-// All calls of a context are on one strand, in the order in which they were posted.
-void ArtifactUploads::post_to_disk(Id context, StrandPool::Work work) {
+// Posts work to the strand of a context, which executes the work in the order of the calls.
+void EndUploads::post_to_disk(Id context, StrandPool::Work work) {
   const std::string mount = mounts_.find_mount_point(ArtifactFolder(settings_.state_dir, context).path());
   post_to_strand({"save " + std::to_string(context), mount}, std::move(work));
 }
 
-void ArtifactUploads::post_to_strand(const StrandPool::Strand& strand, StrandPool::Work work) {
+void EndUploads::post_to_strand(const StrandPool::Strand& strand, StrandPool::Work work) {
   if (!strands_.post(strand, std::move(work))) has_missing_threads_ = true;
 }
 
-void ArtifactUploads::publish_counts() {
+void EndUploads::publish_counts() {
   std::uint32_t failing = 0;
   std::map<Id, std::uint32_t> counts;
   for (const Id context : settings_.contexts) counts[context] = 0;

@@ -89,7 +89,8 @@ SavedEnd decode_object(const json& object) {
   return saved;
 }
 
-// Returns no value if the bytes are not those of encode_end(), such as after a loss of power.
+// Decodes the bytes of encode_end(). Returns no value for other bytes, such as an incomplete file after a power
+// failure.
 std::optional<SavedEnd> decode_end(const std::string& bytes) {
   try {
     return decode_object(json::from_cbor(bytes));
@@ -112,13 +113,13 @@ Result<void> write_synced(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
-std::string SavedEnds::folder(Id context, const std::string& store_name) const {
+std::string SavedEnds::format_folder(Id context, const std::string& store_name) const {
   return ArtifactFolder(state_dir_, context).path() + "/ends/" + store_name + '.' + std::to_string(runner_);
 }
 
 Result<void> SavedEnds::save(const std::string& store_name, const SavedEnd& saved) const {
   const ClaimRef& claim = saved.report.claim;
-  const std::string parent = folder(claim.context, store_name);
+  const std::string parent = format_folder(claim.context, store_name);
   for (const std::string& path : {std::filesystem::path(parent).parent_path().string(), parent}) {
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail(Code::io, path + ": " + errno_text(errno));
   }
@@ -131,14 +132,14 @@ Result<void> SavedEnds::save(const std::string& store_name, const SavedEnd& save
 }
 
 void SavedEnds::remove(const std::string& store_name, const ClaimRef& claim) const {
-  (void)::unlink((folder(claim.context, store_name) + '/' + claim.claim_id).c_str());
+  (void)::unlink((format_folder(claim.context, store_name) + '/' + claim.claim_id).c_str());
 }
 
 std::vector<SavedEnd> SavedEnds::load(Id context, const std::string& store_name) const {
   std::vector<SavedEnd> ends;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder(context, store_name), error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(format_folder(context, store_name), error), end;
+       !error && entry != end; entry.increment(error)) {
     const std::string path = entry->path().string();
     std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -147,7 +148,7 @@ std::vector<SavedEnd> SavedEnds::load(Id context, const std::string& store_name)
       ends.push_back(std::move(*saved));
       continue;
     }
-    log(LogLevel::warn, "worker", "{}: is not a complete end of a job, and is deleted", path);
+    log(LogLevel::warn, "worker", "{}: not a complete end of a job; the file is deleted", path);
     (void)::unlink(path.c_str());
   }
   return ends;

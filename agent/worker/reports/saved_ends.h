@@ -1,5 +1,6 @@
-// Ends of jobs on the disk of their agent, while the artifacts of the jobs are being uploaded to the object storage.
-// After a crash the next agent of the runner continues with them, as long as the leases of the jobs are valid.
+// Stores ends of jobs on the disk of the agent while EndUploads uploads the artifacts of the jobs to the object
+// storage. After a crash, the next agent of the runner continues with the saved ends, if the leases of the jobs are
+// still valid.
 //
 //   <state_dir>/contexts/<context>/ends/<store>.<runner>/<claim>     CBOR, mode 0600: it contains the claim's token
 //
@@ -24,14 +25,14 @@ struct SavedEnd {
 class SavedEnds {
  public:
   SavedEnds(std::string state_dir, Id runner) : state_dir_(std::move(state_dir)), runner_(runner) {}
-  // Stores an end. It is on the disk when the function returns. Error io.
+  // Stores an end, and waits until the disk has written it. Error io.
   Result<void> save(const std::string& store_name, const SavedEnd&) const;
   void remove(const std::string& store_name, const ClaimRef&) const;
   // Returns all ends of a context. Files that cannot be read are deleted, which is logged.
   std::vector<SavedEnd> load(Id context, const std::string& store_name) const;
 
  private:
-  std::string folder(Id context, const std::string& store_name) const;
+  std::string format_folder(Id context, const std::string& store_name) const;
 
   const std::string state_dir_;
   const Id runner_;

@@ -144,7 +144,7 @@ bool remove_if_unused(const std::string& path) {
   return true;
 }
 
-// Returns whether the name is that of an installation, or of a folder whose deletion has begun. Such a folder is in use
+// Returns whether the name belongs to an installation, or to a folder that is being deleted. Such a folder is in use
 // only while the agent that created it runs.
 bool is_unfinished(const std::string& name) { return name.starts_with(kNewPrefix) || name.starts_with(kOldPrefix); }
 
@@ -204,7 +204,7 @@ Result<EnvironmentFolder> EnvironmentCache::begin_installation() const {
   // The folder of the installation has mode 0777, since pip runs as the user of a job. Its parent folder therefore must
   // not be accessible for other users of the host.
   if (::chmod(folder_.c_str(), 0700) != 0) return fail(Code::io, folder_ + ": " + errno_text(errno));
-  // Until the new folder is locked, another agent that shares the cache can take it for an abandoned one and delete it.
+  // Before the new folder is locked, remove_abandoned() of another agent can delete the folder.
   constexpr int kAttempts = 5;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::string path = folder_ + '/' + std::string(kNewPrefix) + random_hex(8);

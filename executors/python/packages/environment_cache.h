@@ -9,10 +9,10 @@
 //     .new-<random>/      an installation that is not committed
 //       site/             the folder into which pip installs
 //       tmp/              the temporary files of pip, deleted by commit_installation()
-//     .old-<random>/      an environment or installation whose deletion has begun
+//     .old-<random>/      an environment or installation that is being deleted
 //     .locks/<key>        the latest lock file for the requirements with this key, if the agents share no lock files
 //     .failures/<key>     the error of the latest failed installation of the requirements with this key
-//     .cleaned            a marker whose modification time is the time of the latest clean_up_if_due() that deleted
+//     .cleaned            an empty file; its modification time is the time of the latest clean-up by clean_up_if_due()
 //
 // Contexts never share a cache. Several agents and threads may use the folder of one context at the same time: an
 // environment is renamed to its final path when it is complete and is not modified later. The users of an environment
@@ -46,8 +46,8 @@ struct FailedInstallation {
   std::time_t seconds_ago = 0;
 };
 
-// Returns the cause of a failed installation as one line. output: the output of pip, or another error message. If the
-// text has no error of pip, its first line is returned.
+// Returns the cause of a failed installation as one line. output: the output of pip, or another error message. Returns
+// the first line of the output if it contains no error of pip.
 std::string extract_pip_error(const std::string& output);
 
 class EnvironmentCache {
@@ -83,21 +83,21 @@ class EnvironmentCache {
   void store_lock_file(const std::string& key, const std::string& lock_file) const;
   // Returns the latest failure for the requirements with this key if the retry delay has not ended.
   std::optional<FailedInstallation> find_failure(const std::string& key) const;
-  // Stores a failure, which starts the retry delay. Deletes failures whose delay has ended.
+  // Stores a failure, which starts the retry delay. Deletes failures after the end of their delay.
   void store_failure(const std::string& key, const std::string& error) const;
 
-  // Deletes installations and partly deleted environments that no agent uses any more, because their job or agent ended
-  // early.
+  // Deletes unused installations and partly deleted environments, which remain after the early end of a job or an
+  // agent.
   void remove_abandoned() const;
-  // Does what remove_abandoned() does, and deletes environments that were not used for age_ms. Then deletes the least
-  // recently used environments until the size of the cache is at most cache_bytes; running installations count.
+  // Calls remove_abandoned(), and deletes environments that were not used for age_ms. Then deletes the least recently
+  // used environments until the size of the cache, including running installations, is at most cache_bytes.
   // Environments in use are not deleted.
   void clean_up(const Limits&) const;
   // Calls clean_up() unless a previous call of this function did so during the last hour.
   void clean_up_if_due(const Limits&) const;
   // Returns the sizes of all environments in bytes.
   std::vector<std::uint64_t> list_sizes() const;
-  // Returns the failures whose retry delay has not ended.
+  // Returns the failures with a running retry delay.
   std::vector<FailedInstallation> list_failures() const;
 
  private:

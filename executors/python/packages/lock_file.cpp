@@ -16,7 +16,7 @@ constexpr std::size_t kHashDigits = 64;
 // The line of EMPTY_LOCK_FILE in install.py. All other comments are rejected.
 constexpr std::string_view kEmptyLockFileLine = "# no package is needed";
 
-// Parts of a line of a lock file; they refer to the text of the line.
+// The name and the hash of a line of a lock file. Both refer to the text of the line.
 struct LockedPackage {
   std::string_view name, hash;
 };

@@ -48,13 +48,13 @@ std::string make_requirements_key(const ScriptRequirements& requirements, const 
   for (const std::string& requirement : requirements.requirements) add(requirement);
   add(settings.index);
   add(abi);
-  // The hash in a lock file is that of a wheel or of a source distribution.
+  // With a name in `build`, a lock file has the hash of a source distribution and not of a wheel.
   for (const std::string& name : settings.build) add(name);
   return sha256_hex(parts);
 }
 
-// Returns whether an installation with this end is likely to fail for the next job as well. Ends that the job or its
-// own limits have caused, and faults of the host, say nothing about the packages.
+// Returns whether an installation with this outcome is likely to fail for the next job, too. Returns false for outcomes
+// that the job, its limits or the host have caused.
 bool is_failure_of_packages(const Outcome& outcome) {
   switch (outcome.status) {
     case RunStatus::exit:
@@ -65,7 +65,7 @@ bool is_failure_of_packages(const Outcome& outcome) {
     case RunStatus::pids_limit:
     case RunStatus::violation:
       return true;
-    case RunStatus::timeout_wall:  // of the installation, or of the job if that is shorter
+    case RunStatus::timeout_wall:  // the limit is that of the job if it is shorter than that of the installation
       return outcome.usage.wall_us >= kInstallWallMs * 1000;
     case RunStatus::ok:
     case RunStatus::output_limit:
@@ -230,7 +230,7 @@ class PackageConversation final : public Conversation {
         stored.error().message);
     return lock_file;
   }
-  // Returns the end of a message about a stored lock file that is rejected: where it is, and the remedy.
+  // Returns the last part of a message about a rejected lock file: the name of the stored lock file, and the remedy.
   std::string describe_lock_file() const {
     const std::string name = dependencies_.lock_file_registry ? dependencies_.lock_file_registry->get_stored_name(key_)
                                                               : cache_.get_lock_file_path(key_);
@@ -271,7 +271,7 @@ class PackageConversation final : public Conversation {
     if (const std::string& netrc = dependencies_.settings.netrc; !netrc.empty()) {
       auto credentials = read_private_file(netrc);
       if (!credentials) return fail(Code::unsupported, "packages.netrc: " + credentials.error().message);
-      // Only pip sees the file. The credentials are in no URL, so pip does not print them.
+      // Only pip can read the file. pip does not print the credentials, since they are not part of a URL.
       files.push_back({"netrc", std::move(*credentials), 0444});
       environment["NETRC"] = "/job/netrc";
     }
@@ -334,7 +334,7 @@ class PackageConversation final : public Conversation {
         extract_pip_error(error.message));
   }
 
-  // Builds the end of a job whose script did not run.
+  // Builds the end of a job after a failed installation.
   JobEnd build_failure_end(const Outcome& outcome) const {
     Outcome install_outcome = outcome;
     ScriptAnswer answer;

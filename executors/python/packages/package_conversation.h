@@ -1,5 +1,5 @@
-// Runs a Python job whose script declares packages. The packages are installed before the script runs, unless an
-// environment with them exists on this host:
+// Runs a Python job with a script that declares packages. The packages are installed before the script runs, unless
+// this host already has an environment with the packages:
 //
 //   the environment exists ----------------------------------------------------------> run the script --> finish
 //   install --> the registry stores the new lock file, or has the same one ----------> run the script --> finish
@@ -79,8 +79,8 @@ struct PackageDependencies {
   RunningInstallations& installations;
 };
 
-// Returns architecture and C library of this host, such as "x86_64-glibc2.36". Wheels of programs are made for both, so
-// a set that one host can install may have no wheel for another.
+// Returns architecture and C library of this host, such as "x86_64-glibc2.36". Binary wheels depend on both, so
+// packages that one host can install may have no wheel for another host.
 std::string get_wheel_platform();
 
 // Starts the conversation of a job, with an installation as the first stage if the packages are missing. Errors:

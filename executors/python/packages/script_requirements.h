@@ -21,8 +21,8 @@ struct ScriptRequirements {
   std::string python_specifier;           // allowed versions of Python, such as ">=3.11,<4"; empty if all are allowed
 };
 
-// Returns false if the script certainly has no block of metadata. Faster than parse_requirements(), which may still
-// find no block after this function has returned true.
+// Returns false if the script has no block of metadata. The function is faster than parse_requirements(), but can also
+// return true for a script without a block.
 bool may_have_requirements(std::string_view script);
 
 // Returns the requirements of a script. They are empty if the script has no block of metadata. Error invalid: a block

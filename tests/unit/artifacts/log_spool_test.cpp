@@ -134,9 +134,9 @@ TEST_F(LogSpoolTest, RangesAreCutToTheByte) {
 
 TEST_F(LogSpoolTest, LinesThatAreNotWrittenYetDifferFromDroppedLines) {
   write_lines(std::make_shared<LogSpool>(make_settings()), 10);
-  EXPECT_TRUE(read_spooled_lines({job_folder()}, {1101, 1102}).value().is_behind);
-  EXPECT_FALSE(read_spooled_lines({job_folder()}, {0, 50}).value().is_behind);
-  EXPECT_TRUE(read_spooled_lines({folder_ / "missing"}, {0, 50}).value().is_behind);
+  EXPECT_TRUE(read_spooled_lines({job_folder()}, {1101, 1102}).value().has_pending_lines);
+  EXPECT_FALSE(read_spooled_lines({job_folder()}, {0, 50}).value().has_pending_lines);
+  EXPECT_TRUE(read_spooled_lines({folder_ / "missing"}, {0, 50}).value().has_pending_lines);
 }
 
 TEST_F(LogSpoolTest, MiddleOfALongLogIsDropped) {
@@ -276,8 +276,8 @@ TEST_F(LogSpoolTest, StoppedRunIsNotBehind) {
   settings.run = 5;
   EXPECT_THAT(write_lines(std::make_shared<LogSpool>(std::move(settings)), 10),
               ElementsAre(HasSubstr("of its caller")));
-  EXPECT_FALSE(read_spooled_lines({job_folder()}, {1, 1001, 5}).value().is_behind);
-  EXPECT_TRUE(read_spooled_lines({job_folder()}, {1, 1001, 6}).value().is_behind) << "another run";
+  EXPECT_FALSE(read_spooled_lines({job_folder()}, {1, 1001, 5}).value().has_pending_lines);
+  EXPECT_TRUE(read_spooled_lines({job_folder()}, {1, 1001, 6}).value().has_pending_lines) << "another run";
   EXPECT_EQ(measure_folder(job_folder()), 0U);
 }
 

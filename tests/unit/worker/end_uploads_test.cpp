@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-class ArtifactUploadsTest : public testing::Test {
+class EndUploadsTest : public testing::Test {
  protected:
   static constexpr std::uint64_t kTimeoutMs = 3'600'000;
 
@@ -100,17 +100,17 @@ class ArtifactUploadsTest : public testing::Test {
     storage_.set_fault([](const auto&...) { return FakeObjectStorage::make_error(403, "AccessDenied"); });
   }
   void start() {
-    uploads_ = std::make_unique<ArtifactUploads>(
-        *store_, bucket_, ArtifactUploads::Settings{{1}, 21, folder_.path().string(), kTimeoutMs}, clock_,
-        ArtifactUploads::Callbacks{.report =
-                                       [this](RunReport report) {
-                                         const std::lock_guard lock(mutex_);
-                                         if (auto* end = std::get_if<EndReport>(&report.report))
-                                           ends_.push_back(end->end);
-                                         else
-                                           updates_.push_back(std::get<DetailUpdate>(report.report));
-                                       },
-                                   .on_adopted = [this](RunNumber, const ClaimRef&) { ++adopted_; }},
+    uploads_ = std::make_unique<EndUploads>(
+        *store_, bucket_, EndUploads::Settings{{1}, 21, folder_.path().string(), kTimeoutMs}, clock_,
+        EndUploads::Callbacks{.report =
+                                  [this](RunReport report) {
+                                    const std::lock_guard lock(mutex_);
+                                    if (auto* end = std::get_if<EndReport>(&report.report))
+                                      ends_.push_back(end->end);
+                                    else
+                                      updates_.push_back(std::get<DetailUpdate>(report.report));
+                                  },
+                              .on_adopted = [this](RunNumber, const ClaimRef&) { ++adopted_; }},
         no_metrics());
   }
 
@@ -126,10 +126,10 @@ class ArtifactUploadsTest : public testing::Test {
   std::atomic<bool> is_blocked_{false};
   FakeObjectStorage storage_;
   const std::shared_ptr<ArtifactBucket> bucket_ = storage_.open_bucket(folder_.path().string());
-  std::unique_ptr<ArtifactUploads> uploads_;
+  std::unique_ptr<EndUploads> uploads_;
 };
 
-TEST_F(ArtifactUploadsTest, EndIsReportedAfterTheUpload) {
+TEST_F(EndUploadsTest, EndIsReportedAfterTheUpload) {
   start();
   submit(7);
   run_until([&] { return ends().size() == 1; });
@@ -142,7 +142,7 @@ TEST_F(ArtifactUploadsTest, EndIsReportedAfterTheUpload) {
   run_until([&] { return count_saved_ends() == 0 && uploads_->slotless_count() == 0; });
 }
 
-TEST_F(ArtifactUploadsTest, EndsAreSavedAndCancelledWhileUploadsHang) {
+TEST_F(EndUploadsTest, EndsAreSavedAndCancelledWhileUploadsHang) {
   start();
   block_storage();
   for (RunNumber run = 1; run <= 6; ++run) submit(run);
@@ -153,7 +153,7 @@ TEST_F(ArtifactUploadsTest, EndsAreSavedAndCancelledWhileUploadsHang) {
   for (const JobEnd& end : ends()) EXPECT_EQ(end.detail, "cancelled");
 }
 
-TEST_F(ArtifactUploadsTest, TimeLimitEndsAnUploadThatHangs) {
+TEST_F(EndUploadsTest, TimeLimitEndsAnUploadThatHangs) {
   start();
   block_storage();
   submit(7);
@@ -164,7 +164,7 @@ TEST_F(ArtifactUploadsTest, TimeLimitEndsAnUploadThatHangs) {
   EXPECT_THAT(ends()[0].error, HasSubstr("artifacts.store_timeout"));
 }
 
-TEST_F(ArtifactUploadsTest, EndThatCannotBeSavedIsNotCountedAndSavedLater) {
+TEST_F(EndUploadsTest, EndThatCannotBeSavedIsNotCountedAndSavedLater) {
   folder_.write("contexts/1/ends", "not a folder");
   start();
   deny_requests();
@@ -179,7 +179,7 @@ TEST_F(ArtifactUploadsTest, EndThatCannotBeSavedIsNotCountedAndSavedLater) {
   run_until([&] { return uploads_->failing_count() == 1; });
 }
 
-TEST_F(ArtifactUploadsTest, TemporaryErrorsDoNotEndTheJob) {
+TEST_F(EndUploadsTest, TemporaryErrorsDoNotEndTheJob) {
   start();
   const std::string credentials = folder_ / "credentials", away = folder_ / "away";
   fs::rename(credentials, away);
@@ -192,7 +192,7 @@ TEST_F(ArtifactUploadsTest, TemporaryErrorsDoNotEndTheJob) {
   EXPECT_EQ(ends()[0].detail, "ok");
 }
 
-TEST_F(ArtifactUploadsTest, FolderThatIsNotMountedDoesNotEndTheJob) {
+TEST_F(EndUploadsTest, FolderThatIsNotMountedDoesNotEndTheJob) {
   start();
   deny_requests();
   submit(7);
@@ -211,7 +211,7 @@ TEST_F(ArtifactUploadsTest, FolderThatIsNotMountedDoesNotEndTheJob) {
   EXPECT_EQ(ends()[0].detail, "ok");
 }
 
-TEST_F(ArtifactUploadsTest, DeletedOrChangedFileEndsTheJob) {
+TEST_F(EndUploadsTest, DeletedOrChangedFileEndsTheJob) {
   start();
   deny_requests();
   submit(7);
@@ -228,7 +228,7 @@ TEST_F(ArtifactUploadsTest, DeletedOrChangedFileEndsTheJob) {
   EXPECT_TRUE(storage_.objects().empty());
 }
 
-TEST_F(ArtifactUploadsTest, NextAgentOfTheRunnerContinues) {
+TEST_F(EndUploadsTest, NextAgentOfTheRunnerContinues) {
   start();
   deny_requests();
   submit(7);
@@ -241,7 +241,7 @@ TEST_F(ArtifactUploadsTest, NextAgentOfTheRunnerContinues) {
   EXPECT_EQ(ends()[0].detail, "ok");
 }
 
-TEST_F(ArtifactUploadsTest, LargeEndsOccupySlots) {
+TEST_F(EndUploadsTest, LargeEndsOccupySlots) {
   start();
   block_storage();
   submit(1, 40U << 20);
