@@ -4,6 +4,7 @@
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -68,6 +69,19 @@ class Scripts(unittest.TestCase):
         for text in ("local first = 1", "for _, first in ipairs(list) do end", "local function other(first) end", "local a, first = 1, 2"):
             with self.assertRaisesRegex(SystemExit, "first: a function and a variable"):
                 assemble.move_functions(f"local function first() end\n{text}\n")
+
+    def test_functions_that_are_not_listed_are_created_at_their_first_use(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lib = pathlib.Path(folder)
+            (lib / "prelude.lua").write_text("local kBoth = 1\nlocal kRare = 2\nlocal function usual() return kBoth end\n"
+                                             "local function rare() return kBoth + kRare end\n")
+            self.assertEqual(assemble.assemble(lib, [], "--# at once: usual\nreturn usual() + rare()\n"),
+                             "local fn = {usual = 0}\nlocal kBoth = 1\nfunction fn.usual() return kBoth end\n"
+                             "setmetatable(fn, {__index = function(_, function_name)\nsetmetatable(fn, nil)\nlocal kRare = 2\n"
+                             "function fn.rare() return kBoth + kRare end\nreturn fn[function_name]\nend})\n"
+                             "return fn.usual() + fn.rare()\n")
+            with self.assertRaisesRegex(SystemExit, "rarely: the script does not use"):
+                assemble.assemble(lib, [], "--# at once: rarely\nreturn usual()\n")
 
     def test_commands_on_hashes_need_a_hash(self):
         self.assertIn("mj:leases is not a hash", self.error("redis.call('HGET', kLeasesKey, 'at')"))

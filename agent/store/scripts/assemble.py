@@ -12,7 +12,10 @@ with "local" or with the name of the assigned variable, and ends before the next
 
 Redis executes all definitions in front of a script at each call. So only those definitions of a part are included that the script
 uses, directly or through other definitions. Lua 5.1 creates a function more slowly the more local variables it uses and the more
-exist. So the functions in the first column become members of one table, `fn`: a job costs about a tenth less of Redis."""
+exist. So the functions in the first column become members of one table, `fn`: a job costs about a tenth less of Redis.
+
+A line "--# at once: NAMES" at the begin of a script lists the functions of the parts that most of its calls use. The other ones are
+created together, when the script uses one of them for the first time."""
 
 import hashlib
 import pathlib
@@ -26,6 +29,7 @@ NOT_CODE = re.compile(r"""--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 NAME = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
 BEGINNING = re.compile(r"(?m)^(?=[a-z])(?!end\b|\w+\))")
 SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z_]*)\n")
+AT_ONCE = re.compile(r"(?m)^--# at once: ([ \w]+)\n")
 CONSTANT = re.compile(r"\bk[A-Z]\w*\b")
 LOCAL = re.compile(r"\blocal ([\w, ]+)")
 DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
@@ -60,17 +64,50 @@ def read_scripts(file):
 
 def assemble(lib, parts, body):
     """The definitions that the script uses, in their order, followed by the script itself."""
+    at_once = set(" ".join(AT_ONCE.findall(body)).split())
+    body = AT_ONCE.sub("", body)
     candidates = [definition for name in ["prelude", *parts] for definition in read_definitions(lib / f"{name}.lua")]
+    used = find_used(candidates, body)
+    if unknown := at_once - {name for definition in used for name in definition.names}:
+        raise SystemExit(f"at once: {sorted(unknown)[0]}: the script does not use a function with this name")
+    later = find_later(used, at_once, body) if at_once else []
+    text = "".join(definition.text for definition in used if definition not in later)
+    later_text = "".join(definition.text for definition in later)
+    return move_functions(text + (f"{BEGIN_LATER}{later_text}{END_LATER}" if later else "") + body, list_functions(later_text))
+
+
+def find_used(candidates, body):
+    """The definitions that the code uses, directly or through other definitions."""
     used_names, unused = set(NAME.findall(NOT_CODE.sub("", body))), candidates
     while needed := [definition for definition in unused if definition.names & used_names]:
         used_names = used_names.union(*(definition.uses for definition in needed))
         unused = [definition for definition in unused if definition not in needed]
-    return move_functions("".join(definition.text for definition in candidates if definition not in unused) + body)
+    return [definition for definition in candidates if definition not in unused]
 
 
-def move_functions(text):
-    """Makes the functions in the first column members of the table `fn`. The table is created with its final size."""
-    names = {match[1] or match[2] for match in FUNCTION.finditer(text)}
+def find_later(definitions, at_once, body):
+    """The definitions that are executed at the first use of one of their functions: the functions that are not in
+    `at_once`, and the variables that only these functions use."""
+    functions = list_functions("".join(definition.text for definition in definitions))
+    variables = [definition for definition in definitions if not definition.names & functions]
+    first = [definition for definition in definitions if definition.names & at_once]
+    first += find_used(variables, body + "".join(definition.text for definition in first))
+    return [definition for definition in definitions if definition not in first]
+
+
+# A table calls the function __index for a missing member.
+BEGIN_LATER = "setmetatable(fn, {__index = function(_, function_name)\nsetmetatable(fn, nil)\n"
+END_LATER = "return fn[function_name]\nend})\n"
+
+
+def list_functions(text):
+    return {match[1] or match[2] for match in FUNCTION.finditer(text)}
+
+
+def move_functions(text, later=frozenset()):
+    """Makes the functions in the first column members of the table `fn`. The table is created with its final size, without the
+    functions in `later`."""
+    names = list_functions(text)
     text = DECLARED.sub(lambda match: "" if match[1] in names else match[0], text)
     variables = {name for groups in VARIABLE.findall(NOT_CODE.sub("", text)) for name in NAME.findall(" ".join(groups))}
     if both := sorted(names & variables):
@@ -79,7 +116,7 @@ def move_functions(text):
     use = re.compile(rf"(?<![\w.:])(?:{'|'.join(sorted(names)) or '$.'})\b(?!\s*=[^=])")
     pieces = re.split(f"({NOT_CODE.pattern})", text)
     text = "".join(piece if at % 2 else use.sub(r"fn.\g<0>", piece) for at, piece in enumerate(pieces))
-    return f"local fn = {{{', '.join(f'{name} = 0' for name in sorted(names))}}}\n{text}"
+    return f"local fn = {{{', '.join(f'{name} = 0' for name in sorted(names - later))}}}\n{text}"
 
 
 def insert_constants(text, constants, script):

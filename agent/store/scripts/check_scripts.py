@@ -237,6 +237,6 @@ class Checker:
 def check(table, name, text):
     """Ends the program with an error if a file of scripts does not agree with the tables."""
     first_line = 1
-    for script in re.split(r"(?m)^(?=--# )", text):
+    for script in re.split(r"(?m)^(?=--# \w+:)", text):
         Checker(table, name, script, first_line).run()
         first_line += script.count("\n")

@@ -4,6 +4,10 @@
 -- otherwise.
 
 --# claim: dispatch_journal job_indexes messages deployments stored_usage job_ends refusals rights
+--# at once: add_fact call_index charge check_index_types check_quota check_type dependency_cost find_last_log_seq get_last_log_seq
+--# at once: has_inputs has_priority is_job_key is_nearly_full is_only_created key_type list_arg next_arg parse_caller
+--# at once: parse_dependencies read_claim read_quota remove_from_index set_claim to_integer_text to_number to_table
+--# at once: update_change_time update_node_state valid_priority write_claim written_heads
 -- Claims jobs from the right end of queues, and handles entries that cannot run now: they are parked, ended or dropped.
 -- ARGV: runner (id), instance (text), actor (id; empty to skip the check of rights; 0 if the agent has no actor),
 -- context (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries,
@@ -454,6 +458,10 @@ end
 return replies
 
 --# report: dispatch_journal job_indexes messages deployments stored_usage job_ends
+--# at once: add_fact add_log_end call_index charge_end check_index_types check_type end_job enqueue_notice find_last_log_seq
+--# at once: get_detail get_queue is_claim_owner is_live key_type list_arg next_arg process_dependents read_claim read_quota
+--# at once: release_slot remove_from_index set_claim sum_bytes to_integer_text to_number to_table update_change_time
+--# at once: write_claim write_end written_heads
 -- Stores reports of runners in order.
 -- ARGV: count, the quotas in bytes of a caller and of the context, then for each report: kind (log, end, long_end,
 -- release, inputs or mark), job (key), claim_id, token, texts (list; see the function of each kind).
