@@ -458,8 +458,8 @@ end
 return replies
 
 --# report: dispatch_journal job_indexes messages deployments stored_usage job_ends
---# at once: add_fact add_log_end call_index charge_end check_index_types check_type end_job enqueue_notice find_last_log_seq
---# at once: get_detail get_queue is_claim_owner is_live key_type list_arg next_arg process_dependents read_claim read_quota
+--# at once: add_fact call_index charge_end check_index_types check_type delete_run_fields end_job enqueue_notice
+--# at once: get_context_notify get_detail get_queue is_claim_owner is_live key_type list_arg next_arg read_claim read_quota
 --# at once: release_slot remove_from_index set_claim sum_bytes to_integer_text to_number to_table update_change_time
 --# at once: write_claim write_end written_heads
 -- Stores reports of runners in order.

@@ -141,7 +141,7 @@ local function plan_job_again(job, claim)
   add_fact(queue, job, claim, kFactKindReplanned, kFactAttemptField, attempt)
   set_claim(job, claim, 'state', kJobStatePlanned, 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', flow_ref)
   claim.state = kJobStatePlanned
-  redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
+  forget_last_run(job)
   redis.call('ZREM', kEndedKey, job)
   if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json', 'error', 'error_info')

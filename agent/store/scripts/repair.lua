@@ -165,7 +165,11 @@ end
 local function index_key(step) return kIndexes[step.index][1] .. step.argument end  -- for an index of all jobs the argument is empty
 local step_handlers = {
   delete_claim = function() redis.call('DEL', claim_key) end,
-  set_claim = function(step) redis.call('HSET', claim_key, unpack(step.fields)) end,
+  set_claim = function(step)
+    local has_ended, state = (read_claim(job) or {}).state == kJobStateEnded, to_table(step.fields).state
+    redis.call('HSET', claim_key, unpack(step.fields))
+    if has_ended and state and state ~= kJobStateEnded then redis.call('HDEL', claim_key, 'until_ms', 'began') end
+  end,
   drop_claim = function(step) for i = 1, #step.fields, 2 do redis.call('HDEL', claim_key, step.fields[i]) end end,
   set_record = function(step) redis.call('HSET', job, 'updated_at', now_s, unpack(step.fields)) end,
   enter = function(step) kIndexes[step.index][3](step, index_key(step)) end,

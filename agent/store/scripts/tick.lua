@@ -53,7 +53,7 @@ local function waits_for_holder(job, claim)
   local is_alive = is_holder_alive(holder)
   if is_alive and claim.holder_away then
     -- The wait has ended. If the holder goes away again, a new wait begins.
-    redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, 1, kHolderFieldCount))
+    redis.call('HDEL', kClaimKey .. job, unpack(kRunFields, kFirstHolderField, kLastHolderField))
     return false
   end
   local loss = find_input_loss(claim)

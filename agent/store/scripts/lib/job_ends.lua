@@ -25,6 +25,16 @@ local function add_flow_event(flow, event)
   redis.call('PUBLISH', kFlowDueChannel, flow)
 end
 
+local context_notifies = {}  -- the field notify of records of contexts, by id; '' if there is none
+local function get_context_notify(context)
+  if not context_notifies[context] then
+    local notify = redis.pcall('HGET', 'context:' .. context, 'notify')
+    if type(notify) == 'table' then reports_wrong_type('context:' .. context, 'hash') end
+    context_notifies[context] = type(notify) == 'string' and notify or ''
+  end
+  return context_notifies[context]
+end
+
 -- Adds a notice for the end of a job or flow if its record has the field notify. For flows, and for jobs that belong to
 -- no flow, the field notify of the context's record applies if the record has none. Coordinators deliver the notices
 -- (notices_due). An entry of mj:notices is "<key> <end in us> <status> <tries> [<recipients that were reached>]". For
@@ -36,9 +46,7 @@ local function enqueue_notice(record_key, status, ended_ms)
   if (record[5] or '') ~= '' then return notify_workflow(record[5], string.match(record_key, '^%l+'), record_key) end
   if (record[1] or '') == '' then
     if record[4] or to_number(record[3] or nil) > 0 or not record[2] then return end
-    local context_notify = redis.pcall('HGET', 'context:' .. record[2], 'notify')
-    if type(context_notify) == 'table' then reports_wrong_type('context:' .. record[2], 'hash') end
-    if type(context_notify) ~= 'string' or context_notify == '' then return end
+    if get_context_notify(record[2]) == '' then return end
   end
   if check_type(kNoticesKey, 'zset') then
     return add_anomaly(kNoticesKey .. ' is not a sorted set, so no notification is sent for the end of ' .. record_key .. ': delete that key')
@@ -117,12 +125,23 @@ local function strip_result(fields)
   return failure_fields('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
 end
 
--- Fields of a claim that describe a run or a wait. All fields are deleted when the job ends, the first
--- kLeaseFieldCount when its lease ends, and the first kHolderFieldCount when its wait for a runner with its inputs ends.
-local kRunFields = {'holder', 'coordinator', 'holder_since', 'holder_until', 'holder_away', 'holder_queued', 'holder_stored',
-  'until_ms', 'beat', 'began', 'mark_reason', 'mark_since', 'end_saved', 'message', 'cancel', 'lease_ms', 'log_base', 'reason',
-  'held', 'turn', 'overdue', 'waiting_since', 'postponed', 'unbegun', 'quota'}
-local kHolderFieldCount, kLeaseFieldCount = 7, 13
+-- Fields of a claim that describe a run or a wait. The first kLeaseFieldCount are deleted when the lease of the job ends.
+-- If the job ends, the first two stay, since each command costs more than these fields: they and lease_ms then describe
+-- the last run, until the job is queued again (forget_last_run()). All others are deleted. The fields from
+-- kFirstHolderField to kLastHolderField are also deleted when a wait for a runner with the inputs ends.
+local kRunFields = {'until_ms', 'began', 'holder', 'coordinator', 'holder_since', 'holder_until', 'holder_away', 'holder_queued',
+  'holder_stored', 'beat', 'mark_reason', 'mark_since', 'end_saved', 'message', 'cancel', 'log_base', 'reason', 'held', 'turn',
+  'overdue', 'waiting_since', 'postponed', 'unbegun', 'quota'}
+local kFirstHolderField, kLastHolderField, kLeaseFieldCount = 3, 9, 13
+-- Deletes the fields of kRunFields that an ended job must not have. previous_state is its state before the end. The
+-- claim of a job that was not running may have more fields than the table `claim`.
+local function delete_run_fields(job, claim, previous_state)
+  local names = {}
+  for i = kFirstHolderField, #kRunFields do
+    if previous_state ~= kJobStateLive or claim[kRunFields[i]] then names[#names + 1] = kRunFields[i] end
+  end
+  if #names > 0 then redis.call('HDEL', kClaimKey .. job, unpack(names)) end
+end
 -- Returns the runner or the coordinator for whose files a parked job waits, or nil. Scripts of earlier versions know no
 -- coordinators: they read and delete only the other fields, and queue the job again when it is due.
 local function awaited_holder(claim) return claim.holder_until and (claim.holder or claim.coordinator) or nil end
@@ -151,9 +170,7 @@ end_job = function(job, claim, fields, by_owner)
     claim.state = kJobStateEnded
     redis.call('ZADD', kEndedKey, now_text, job)
     remove_from_index(job, claim, previous_state)
-    local obsolete_fields = {}
-    for _, name in ipairs(kRunFields) do if claim[name] or previous_state ~= kJobStateLive then obsolete_fields[#obsolete_fields + 1] = name end end
-    if #obsolete_fields > 0 then redis.call('HDEL', claim_key, unpack(obsolete_fields)) end
+    delete_run_fields(job, claim, previous_state)
     if not by_owner then redis.call('HDEL', claim_key, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', kQueueDeadlinesKey, job) end
     if claim.message then
@@ -169,9 +186,11 @@ end_job = function(job, claim, fields, by_owner)
   elseif detail ~= 'skipped' then
     enqueue_notice(job, status, now_ms)
   end
-  add_log_end(job, status)
   if previous_state ~= kJobStateLive then redis.call('ZREM', kLeasesKey, job) end
-  process_dependents(job, status)
+  if redis.call('EXISTS', kLogKey .. job, kDependentsKey .. job) > 0 then
+    add_log_end(job, status)
+    process_dependents(job, status)
+  end
   if claim and claim.flow then add_flow_event(claim.flow, 'job ' .. job) end
 end
 
@@ -322,6 +341,11 @@ local function find_input_loss(claim)
     .. to_integer_text((until_ms - to_number(claim.holder_since)) / 1000) .. ' s (artifacts.holder_timeout)' .. remedy
 end
 
+-- Deletes the fields of an ended claim that describe its end and its last run, since the job runs again.
+local function forget_last_run(job)
+  redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead', 'until_ms', 'began', 'lease_ms')
+end
+
 -- Queues a job that ended as `error` again, at the request of an operator. Returns nil, or the reason why not.
 local function requeue_ended_job(job, claim)
   if claim.state ~= kJobStateEnded then return 'has not ended: only an ended job can run again' end
@@ -343,7 +367,7 @@ local function requeue_ended_job(job, claim)
   push_job(job, claim, queue, false)
   add_fact(queue, job, claim, kFactKindRequeued, kFactAttemptField, attempt)
   set_claim(job, claim, 'state', kJobStateQueued, 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', kFactKindRequeued)
-  redis.call('HDEL', kClaimKey .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
+  forget_last_run(job)
   redis.call('ZREM', kEndedKey, job)
   if claim.dead then redis.call('XDEL', kDeadLettersKey, claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
