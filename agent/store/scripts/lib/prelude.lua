@@ -17,9 +17,12 @@ local function next_arg()
   return ARGV[arg_index]
 end
 -- Reads a list from ARGV: its length, followed by that many texts.
+local kMaxUnpacked = 1000
 local function list_arg()
-  local list = {}
-  for i = 1, tonumber(next_arg()) do list[i] = next_arg() end
+  local length, begin, list = tonumber(next_arg()), arg_index, {}
+  arg_index = begin + length
+  if length <= kMaxUnpacked then return {unpack(ARGV, begin + 1, arg_index)} end
+  for i = 1, length do list[i] = ARGV[begin + i] end
   return list
 end
 
@@ -29,7 +32,15 @@ local function to_number(text)
   if n and n >= 0 and n <= 9007199254740991 then return math.floor(n) end
   return 0
 end
-local function to_integer_text(n) return string.format('%d', n) end
+local integer_texts = {}  -- the same times are converted several times for each job
+local function to_integer_text(n)
+  local text = integer_texts[n]
+  if not text then
+    text = string.format('%d', n)
+    integer_texts[n] = text
+  end
+  return text
+end
 local function to_printable(text) return (string.gsub(string.sub(text, 1, 120), '[^\32-\126]', '?')) end
 
 local function key_type(key) return redis.call('TYPE', key).ok end
