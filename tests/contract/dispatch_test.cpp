@@ -889,7 +889,13 @@ TEST_P(Dispatch, OperatorRetriesAFailedJob) {
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:2")), "conflict") << "it has finished";
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:3")), "conflict") << "it runs";
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:9")), "not_found");
+  const auto has_claim_field = [&](const std::string& name) {
+    return backend_->run_command(1, {"HEXISTS", "mj:claim:job:12:1", name}).number() == 1;
+  };
+  const std::vector<std::string> lease_fields{"until_ms", "began", "lease_ms"};
+  for (const std::string& name : lease_fields) EXPECT_TRUE(has_claim_field(name)) << name << " describes the last run";
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+  for (const std::string& name : lease_fields) EXPECT_FALSE(has_claim_field(name)) << name;
   EXPECT_EQ(outcome(end(claimed_.at("job:12:1").ref, failed())), "stale_claim");
   const ClaimedJob again = claim_one();
   EXPECT_EQ(again.ref.job_key, "job:12:1");
