@@ -3,7 +3,8 @@
 //
 //   index   for each workflow: the numbers of its cells by manifest and status, and the ranges of its nodes
 //   node    the ranges of consecutive pages
-//   page    consecutive cells of one workflow, by key: status, manifest and the encoded instance, which has the hash and
+//   page    consecutive cells of one workflow, by key: status, manifest and the encoded instance, which has the hash
+//   and
 //           size of its state and the height of its last fact
 //
 // A page ends after a key with certain bits in its hash, or at a limit of cells and bytes; a node likewise. Equal sets
