@@ -426,14 +426,14 @@ TEST_P(DeploymentStore, FactsOfOneInstanceAreReadAlone) {
   append(8, {{"w 02", "10"}});
   EXPECT_THAT(heights_of("w 01"), ElementsAre(7));
   // The list is only a part of the facts: all facts outside of it are read.
-  run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "to", "8"});
+  backend_->run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "to", "8"});
   append(10, {{"w 02", "12"}});
   EXPECT_THAT(heights_of("w 01"), ElementsAre(7, 9, 10, 11, 12));
-  run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "from", "7"});
+  backend_->run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "from", "7"});
   EXPECT_THAT(heights_of("w 02"), ElementsAre(7, 9, 10, 11, 12));
-  run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "w 02", "*"});
+  backend_->run_command(1, {"HSET", "mj:deployment-changes:acme/order@1", "w 02", "*"});
   EXPECT_THAT(heights_of("w 02"), ElementsAre(7, 8, 9, 10, 11, 12));
-  run_command(1, {"DEL", "mj:deployment-changes:acme/order@1"});
+  backend_->run_command(1, {"DEL", "mj:deployment-changes:acme/order@1"});
   EXPECT_THAT(heights_of("w 01"), ElementsAre(7, 8, 9, 10, 11, 12));
 }
 
@@ -445,14 +445,26 @@ TEST_P(DeploymentStore, ListOfFactsIsBounded) {
   next = commit(1, {"b"});
   next.changes = {{"w 01", heights}, {"w 02", "2"}};
   ASSERT_TRUE(deployments_->commit(next));
-  EXPECT_EQ(run_command(1, {"HGET", kKey, "w 01"}).text(), "*");
-  EXPECT_EQ(run_command(1, {"HGET", kKey, "w 02"}).text(), "1 2");
-  run_command(1, {"HSET", kKey, "bytes", "8388600"});
+  EXPECT_EQ(backend_->run_command(1, {"HGET", kKey, "w 01"}).text(), "*");
+  EXPECT_EQ(backend_->run_command(1, {"HGET", kKey, "w 02"}).text(), "1 2");
+  backend_->run_command(1, {"HSET", kKey, "bytes", "8388600"});
   next = commit(2, {"c"});
   next.changes = {{"w 02", "3"}, {"w 03", "3"}};
   ASSERT_TRUE(deployments_->commit(next));
-  EXPECT_EQ(run_command(1, {"HGET", kKey, "to"}).text(), "2");
+  EXPECT_EQ(backend_->run_command(1, {"HGET", kKey, "to"}).text(), "2");
   EXPECT_EQ(deployments_->read_instance_facts(1, kWorld, "w 02")->facts.size(), 3U);
+}
+
+TEST_P(DeploymentStore, ListOfALostJournalIsIgnored) {
+  const std::string kKey = "mj:deployment-changes:acme/order@1";
+  DeploymentCommit next = commit(0, {"a"});
+  next.changes = {{"w 01", "1"}};
+  ASSERT_TRUE(deployments_->commit(next));
+  backend_->run_command(1, {"HSET", kKey, "to", "500"});
+  EXPECT_EQ(deployments_->read_instance_facts(1, kWorld, "w 02")->facts.size(), 1U);
+  ASSERT_TRUE(deployments_->commit(commit(1, {"b"})));
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", kKey}).number(), 0);
+  EXPECT_EQ(deployments_->read_instance_facts(1, kWorld, "w 02")->facts.size(), 2U);
 }
 
 TEST_P(DeploymentStore, FactsAreReadUpToAByteLimit) {

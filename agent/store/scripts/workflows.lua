@@ -62,7 +62,9 @@ local position = math.max(after, to_number(snapshot[1] or nil))
 -- The list has the heights of all facts of the instance after `from`, up to `to`.
 local listed = redis.call('HMGET', changes_key, 'from', 'to', instance)
 local from, to, heights = head, head, {}
-if listed[2] and listed[3] ~= '*' then from, to = to_number(listed[1] or nil), math.min(head, to_number(listed[2])) end
+local listed_to = to_number(listed[2] or nil)
+-- A list beyond the journal belongs to a journal that was deleted or replaced.
+if listed[2] and listed_to <= head and listed[3] ~= '*' then from, to = to_number(listed[1] or nil), listed_to end
 for text in string.gmatch(from < to and listed[3] or '', '%d+') do
   local height = to_number(text)
   if height > position and height > from and height <= to then heights[#heights + 1] = height end
@@ -134,6 +136,10 @@ local function list_changes(height)
     return
   end
   local listed = redis.call('HMGET', changes_key, 'from', 'to', 'bytes')
+  if to_number(listed[2] or nil) > base_height then  -- the list of a journal that was deleted or replaced
+    redis.call('UNLINK', changes_key)
+    listed = {}
+  end
   local bytes = to_number(listed[3] or nil)
   for _, text in ipairs(changes) do bytes = bytes + #text end
   if bytes > kMaxChangesBytes or base_height ~= (listed[2] and to_number(listed[2]) or 0) then return end

@@ -429,6 +429,8 @@ Result<void> LoadedDeployment::write_blobs(WorkflowStore& store, std::map<std::s
   commit.deployment = name_;
   commit.base_height = stored_height_;
   commit.due_ms = 1;
+  MJ_CHECK(write_excess_blobs(store, commit, blobs));  // a part can have cells of many MiB
+  if (blobs.empty()) return {};
   for (auto& [hash, bytes] : blobs) commit.blobs.emplace_back(hash, std::move(bytes));
   return store.commit(commit);
 }

@@ -379,7 +379,10 @@ Result<void> DeploymentLoop::continue_snapshot(Deployment& deployment) {
   } while (loaded.is_building_snapshot() && loaded.unwritten_snapshot_bytes() < limits_.snapshot_part_bytes &&
            dependencies_.clock.boot_ms() < until);
   if (loaded.is_building_snapshot()) return loaded.write_snapshot_blobs(dependencies_.deployments);
-  if (loaded.pending_facts() == 0) return {};
+  if (loaded.pending_facts() == 0) {  // the snapshot was refused
+    deployment.drain_start_ms = 0;
+    return {};
+  }
   deployment.drain_start_ms = deployment.next_drain_height = 0;
   MJ_CHECK(loaded.commit(dependencies_.deployments, compute_due_ms(deployment)));
   if (!loaded.needs_collection() && !loaded.should_collect_after_snapshot()) return {};
