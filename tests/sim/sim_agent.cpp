@@ -101,8 +101,8 @@ class SimAgent::SimWaiter final : public Waiter {
   bool was_woken_ = false, was_unavailable_ = false;
 };
 
-SimAgent::Thread::Thread(SimAgent& agent, void (SimAgent::*step_body)())
-    : Actor(&agent), agent_(agent), step_body_(step_body) {
+SimAgent::Thread::Thread(SimAgent& agent, std::string name, void (SimAgent::*step_body)())
+    : Actor(&agent), agent_(agent), name_(std::move(name)), step_body_(step_body) {
   agent_.world_.add(*this);
 }
 
@@ -126,13 +126,13 @@ SimAgent::SimAgent(World& world, InvariantChecker& checker, Host& host, WorkerSe
       prerequisite_store_(world.open_store(*this)),
       previous_instances_(std::make_unique<SimInstances>(world, host, settings_.runner.id), settings_, self_),
       runs_({settings_.slots, settings_.grace_ms, settings_.retry}, world.random_below(UINT32_MAX)),
-      registration_thread_(*this, &SimAgent::run_registration),
-      intake_thread_(*this, &SimAgent::run_intake),
-      run_loop_thread_(*this, &SimAgent::run_jobs),
-      reporter_thread_(*this, &SimAgent::report),
-      lease_thread_(*this, &SimAgent::renew_leases),
-      maintenance_thread_(*this, &SimAgent::run_maintenance),
-      prerequisite_thread_(*this, &SimAgent::check_prerequisites) {
+      registration_thread_(*this, "registration", &SimAgent::run_registration),
+      intake_thread_(*this, "intake", &SimAgent::run_intake),
+      run_loop_thread_(*this, "run loop", &SimAgent::run_jobs),
+      reporter_thread_(*this, "reporter", &SimAgent::report),
+      lease_thread_(*this, "lease", &SimAgent::renew_leases),
+      maintenance_thread_(*this, "maintenance", &SimAgent::run_maintenance),
+      prerequisite_thread_(*this, "prerequisite", &SimAgent::check_prerequisites) {
   create_components();
   world_.note(this->name() + " starts on " + host_.name);
   registration_thread_.wake();

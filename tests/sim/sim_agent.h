@@ -45,15 +45,17 @@ class SimAgent final : public Program {
  private:
   class Thread final : public Actor {
    public:
-    Thread(SimAgent&, void (SimAgent::*step_body)());
+    Thread(SimAgent&, std::string name, void (SimAgent::*step_body)());
     ~Thread() override { agent_.world_.remove(*this); }
     Ms due() const override { return due_; }
     void step() override;
+    std::string thread_name() const override { return name_ + " thread"; }
     void wake() { due_ = std::min(due_, agent_.world_.now()); }
     void run_after(Ms delay_ms) { due_ = std::min(due_, agent_.world_.now() + delay_ms); }  // unless woken earlier
 
    private:
     SimAgent& agent_;
+    std::string name_;
     void (SimAgent::*step_body_)();
     Ms due_ = kNever;
   };

@@ -181,7 +181,7 @@ bool World::step(Ms moment) {
   if (steps_at_same_time_ > kMaxStepsAtSameTime) {
     report_violation("a thread is stepped in an endless loop" +
                      (next_event.actor != nullptr && next_event.actor->program_ != nullptr
-                          ? ": thread of " + next_event.actor->program_->name_
+                          ? ": " + next_event.actor->thread_name() + " of " + next_event.actor->program_->name_
                           : ""));
     return false;
   }

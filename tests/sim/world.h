@@ -50,6 +50,7 @@ class Actor {
   virtual ~Actor() = default;
   virtual Ms due() const = 0;
   virtual void step() = 0;
+  virtual std::string thread_name() const { return "thread"; }
 
  private:
   friend class World;

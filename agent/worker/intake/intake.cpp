@@ -366,9 +366,10 @@ void Intake::start_queue_backoff(Id context, const std::string& queue) {
   pause_queues(context, list_unclaimable_queues(context));
 }
 
-// Returns the queues of a context from which nothing is claimed now: the queues of script types if the runner's record
-// excludes them, and queues with a backoff.
+// Returns the queues of a context from which nothing is claimed now: all queues if the context is paused, the queues of
+// script types if the runner's record excludes them, and queues with a backoff.
 std::vector<std::string> Intake::list_unclaimable_queues(Id context) const {
+  if (!context_pauses_.can_try(context)) return queues_;
   std::vector<std::string> queues;
   if (!get_registered_runner(context).serves_queues) queues.assign(queues_.begin() + 1, queues_.end());
   const std::uint64_t now_boot_ms = clock_.boot_ms();

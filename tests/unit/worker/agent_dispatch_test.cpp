@@ -1,10 +1,13 @@
 // Agent behaviour with paused queues, delays, retries, priorities of contexts and queues, and expiry times.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <set>
 
 #include "base/mailbox.h"
 #include "support/agent_fixture.h"
+#include "support/hand_clock.h"
+#include "worker/intake/intake.h"
 #include "worker/intake/topic_intake.h"
 
 namespace mycojobs::test {
@@ -240,6 +243,38 @@ TEST_F(AgentTest, QueuesOfAFailedClaimAreNotWaitedFor) {
   EXPECT_TRUE(eventually([&] { return was_paused({}); }));
   control_.end_all(RunStatus::ok);
   EXPECT_TRUE(wait_for_end(key));
+}
+
+// Otherwise each entry of another queue would end a wait at once until the pause ends.
+TEST(IntakeTest, RejectedJobDoesNotEndThePauseOfItsContext) {
+  ManualClock clock;
+  MemoryServer server(clock);
+  RecordingServer recorder(server);
+  const auto store = *server.open();
+  const FakeExecutor executor;
+  const SecretWatcher secrets({}, {1}, clock);
+  StoreHealth health;
+  WorkerSettings settings;
+  settings.contexts = {1};
+  settings.runner.id = 1;
+  settings.runner.local = true;
+  int reports = 0;
+  Intake intake({*store, *recorder.open_waiter({{1, "queue:fake"}}, "runner1"), {&executor}, secrets}, clock, health,
+                settings, "a1",
+                {.can_start_runs = [] { return true; }, .report = [&](const RunReport&) { ++reports; }});
+  using PausedQueues = std::deque<std::vector<std::string>>;
+  const std::vector<std::string> all{runner_queue(1), "queue:fake"};
+  server.set_faults([](const ServerCall& call) { return call.name == "claim" ? Fault::before : Fault::none; });
+  intake.run_once();
+  EXPECT_EQ(recorder.paused->consume_all(), PausedQueues{all});
+  intake.on_start_rejected({1, {1, "job:1:1"}, "queue:fake", 1, 0, {Code::unavailable, "no descriptor left"}});
+  intake.run_once();
+  EXPECT_EQ(reports, 1);
+  EXPECT_EQ(recorder.paused->consume_all(), PausedQueues{all});
+  server.set_faults({});
+  clock.advance(5000);
+  intake.run_once();
+  EXPECT_EQ(recorder.paused->consume_all(), PausedQueues(1));
 }
 
 TEST_F(AgentTest, RunsHaveNoFenceIfConfigured) {
