@@ -65,6 +65,8 @@ struct ClaimReply {
   std::vector<std::string> paused;    // queues of the request that are paused and should not be waited for
   // True if the call reached its bound, because of many entries that cannot run, before the queues were empty.
   bool has_more = false;
+  // False if the queues had no entries, for example since another agent was faster.
+  bool has_found_entries = false;
 };
 
 enum class Renewal { renewed, stale, cancel };  // cancel: renewed, and cancellation was requested

@@ -71,8 +71,8 @@ Result<TickReply> LeaseStore::tick(Id context, const TickRequest& request) {
   return out;
 }
 
-Result<std::vector<Id>> LeaseStore::find_quiet_contexts(Id context, const std::vector<Id>& contexts,
-                                                        std::uint64_t idle_ms) {
+Result<std::map<Id, TimedWork>> LeaseStore::find_timed_work(Id context, const std::vector<Id>& contexts,
+                                                            std::uint64_t within_ms) {
   // Contexts with a server of their own are asked one at a time.
   const bool is_on_default_server = connection_.address(context).is_on_default_server;
   std::vector<Id> asked;
@@ -81,14 +81,17 @@ Result<std::vector<Id>> LeaseStore::find_quiet_contexts(Id context, const std::v
       asked.push_back(each);
   }
   Arguments arguments;
-  arguments.add(idle_ms).add(std::uint64_t{asked.size()});
+  arguments.add(within_ms).add(std::uint64_t{asked.size()});
   for (const Id each : asked) arguments.add(std::uint64_t{connection_.address(each).database});
-  MJ_TRY(reply, connection_.run(context, scripts::quiet_databases, arguments));
-  std::vector<Id> quiet;
+  MJ_TRY(reply, connection_.run(context, scripts::timed_work, arguments));
+  std::map<Id, TimedWork> out;
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (reply.at(i).number() == 1) quiet.push_back(asked[i]);
+    TimedWork& work = out[asked[i]];
+    work.is_due = reply.at(3 * i).number() == 1;
+    work.has_leases = reply.at(3 * i + 1).number() == 1;
+    if (!reply.at(3 * i + 2).is_nil()) work.last_search_ms = reply.at(3 * i + 2).number();
   }
-  return quiet;
+  return out;
 }
 
 }  // namespace mycojobs

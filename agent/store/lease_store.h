@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,14 @@ struct TickReply {
   std::uint64_t prerequisite_count = 0;  // jobs that wait for prerequisites
 };
 
+// Result of LeaseStore::find_timed_work() for one context.
+struct TimedWork {
+  bool is_due = false;  // work is due, or it is unknown whether it is: the context needs a tick
+  bool has_leases = false;
+  // Time since a tick of any agent has searched the lists of plain clients; nullopt if none has.
+  std::optional<std::uint64_t> last_search_ms;
+};
+
 // Expiry of leases and time-driven work.
 class LeaseStore {
  public:
@@ -54,9 +64,9 @@ class LeaseStore {
   // Expires all live claims of an instance of a runner at once. REQUIRES: no process of the instance is left.
   Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance);
   Result<TickReply> tick(Id context, const TickRequest&);
-  // Returns those of `contexts` on the server of `context` that have no time-driven work in the next idle_ms and need
-  // no tick. One round trip, whose cost is a fraction of a tick.
-  Result<std::vector<Id>> find_quiet_contexts(Id context, const std::vector<Id>& contexts, std::uint64_t idle_ms);
+  // Looks for work that is due within within_ms in those of `contexts` that are on the server of `context`. One round
+  // trip, whose cost is a fraction of a tick.
+  Result<std::map<Id, TimedWork>> find_timed_work(Id context, const std::vector<Id>& contexts, std::uint64_t within_ms);
 
  private:
   StoreConnection& connection_;

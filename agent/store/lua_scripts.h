@@ -21,11 +21,11 @@ extern const Script actor_of_key, agree_on_format, answer_message, arrive_messag
     hold_files, hold_runner, index_actors, job_list, journal_at, known_queues, leases, load, load_some, mail_due,
     message_places, note_refusal, notices_due, object_declare, object_ids, object_index, object_kinds, object_page,
     object_reindex, object_release, object_search, object_write, pending_messages, places, post_message,
-    prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, quiet_databases, release_runner, renew,
-    repair, repair_message, report, requeue, reserve_jobs, retire_messages, route_message, settle_dead_letter,
-    settle_mail, settle_notice, start_job, submit, survey, take_message, tally, tick, topic_send, unclaim, upload_begin,
-    upload_complete, upload_expire, world_cell, world_collect, world_commit, world_due, world_facts, world_glance,
-    world_mail, world_places, world_post, world_put_manifest, world_read, world_repair;
+    prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, release_runner, renew, repair,
+    repair_message, report, requeue, reserve_jobs, retire_messages, route_message, settle_dead_letter, settle_mail,
+    settle_notice, silent_runners, start_job, submit, survey, take_message, tally, tick, timed_work, topic_send,
+    unclaim, upload_begin, upload_complete, upload_expire, world_cell, world_collect, world_commit, world_due,
+    world_facts, world_glance, world_mail, world_places, world_post, world_put_manifest, world_read, world_repair;
 }  // namespace scripts
 
 }  // namespace mycojobs

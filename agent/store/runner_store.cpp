@@ -21,7 +21,7 @@ constexpr std::uint64_t kRecordScanIntervalMs =
 
 // Returns runner ids from the index mj:runners. The index contains each runner that was ever held. Records of other
 // clients are added by a scan of all keys, which the first caller makes after kRecordScanIntervalMs for all clients.
-Result<std::set<Id>> runner_ids(StoreConnection& connection, Id context, std::uint64_t now_ms, bool scan_records) {
+Result<std::set<Id>> runner_ids(StoreConnection& connection, Id context, std::uint64_t now_ms) {
   std::set<Id> ids;
   const auto add = [&ids](std::string_view text) {
     std::uint64_t id = 0;
@@ -31,7 +31,6 @@ Result<std::set<Id>> runner_ids(StoreConnection& connection, Id context, std::ui
   };
   MJ_TRY(index_ids, connection.command(context, {"ZRANGE", kRunnersKey, "0", "-1"}));
   for (std::size_t i = 0; i < index_ids.size(); ++i) add(index_ids.at(i).text());
-  if (!scan_records) return ids;
   MJ_TRY(last_scan, connection.command(context, {"ZSCORE", kRunnersKey, "*"}));
   std::uint64_t checked_ms = 0;
   parse_u64(last_scan.text(), checked_ms);
@@ -47,10 +46,13 @@ Result<std::set<Id>> runner_ids(StoreConnection& connection, Id context, std::ui
   return ids;
 }
 
-Result<std::vector<RunnerInfo>> list_runners(StoreConnection& connection, Id context, bool scan_records) {
+}  // namespace
+
+Result<std::vector<RunnerInfo>> RunnerStore::runners(Id context) {
+  StoreConnection& connection = connection_;
   MJ_TRY(time, connection.command(context, {"TIME"}));
   const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
-  MJ_TRY(ids, runner_ids(connection, context, now, scan_records));
+  MJ_TRY(ids, runner_ids(connection, context, now));
   MJ_TRY(live_leases, LeaseStore(connection).leases(context));
   std::map<std::string, std::uint32_t> claim_counts;  // by runner id
   for (const Lease& lease : live_leases) {
@@ -93,14 +95,20 @@ Result<std::vector<RunnerInfo>> list_runners(StoreConnection& connection, Id con
   return out;
 }
 
-}  // namespace
-
-Result<std::vector<RunnerInfo>> RunnerStore::runners(Id context) { return list_runners(connection_, context, true); }
-
-Result<std::vector<RunnerInfo>> RunnerStore::held_runners(Id context) {
-  MJ_TRY(infos, list_runners(connection_, context, false));
-  std::erase_if(infos, [](const RunnerInfo& info) { return info.holder.instance.empty(); });
-  return infos;
+Result<SilentRunners> RunnerStore::silent_runners(Id context, std::string_view lost_detail) {
+  MJ_TRY(reply, connection_.run(context, scripts::silent_runners, Arguments{lost_detail}));
+  SilentRunners out;
+  out.live_count = reply.at(0).number();
+  const Reply rows = reply.at(1);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Reply row = rows.at(i);
+    SilentRunners::Entry& entry = out.entries.emplace_back();
+    entry.id = static_cast<Id>(row.at(0).number());
+    entry.holder.instance = row.at(1).text();
+    entry.holder.host = row.at(2).text();
+    entry.holder.pid = static_cast<std::int64_t>(row.at(3).number());
+  }
+  return out;
 }
 
 Result<void> RunnerStore::hold_runner(Id context, const Runner& runner, const RunnerHolder& self, std::uint32_t ttl_ms,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -27,6 +28,16 @@ struct RunnerInfo {
   std::uint32_t live_claim_count = 0;
 };
 
+// Result of RunnerStore::silent_runners().
+struct SilentRunners {
+  struct Entry {
+    Id id = 0;
+    RunnerHolder holder;  // without boot_id
+  };
+  std::vector<Entry> entries;
+  std::uint64_t live_count = 0;  // number of runners with a hold that has not expired
+};
+
 // Registration of runners.
 class RunnerStore {
  public:
@@ -35,9 +46,8 @@ class RunnerStore {
   // Returns all runners, sorted by id. A record that another client wrote is included after at most ten minutes, since
   // all keys are scanned once in ten minutes.
   Result<std::vector<RunnerInfo>> runners(Id context);
-  // Returns only runners that an agent holds or has held. Agents poll this call, so its cost does not depend on the
-  // number of keys: a server may hold a million queued jobs.
-  Result<std::vector<RunnerInfo>> held_runners(Id context);
+  // Finds runners with an expired hold and another detail than `lost_detail`. One round trip.
+  Result<SilentRunners> silent_runners(Id context, std::string_view lost_detail);
   // Holds runner:<id> for ttl_ms and writes its record; topic and local are written only if they are missing. Error
   // conflict: an instance other than `replaces` holds it (`held_by`), or the record has another public key (`held_by`
   // is empty).

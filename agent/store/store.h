@@ -99,6 +99,7 @@ class Store final : public RedisClaims,
 struct WaitResult {
   bool has_work = false;                // at least one of the queues may have an entry, so the caller should claim
   std::vector<Id> contexts;             // contexts of these entries; empty with has_work: any context
+  std::vector<Id> announced_contexts;   // those of `contexts` with an announced job, which may be due in a moment
   std::vector<std::string> hints;       // payloads published on the topic: message keys, "cancel:<job key>"
   bool reconnected = false;             // hints may have been lost, so the caller should read topic_pending()
   bool has_unreachable_server = false;  // the connection to a server has failed and was not restored
@@ -112,6 +113,9 @@ class Waiter {
   virtual Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) = 0;
   // Sets the paused queues of the context. From the next wait() on, entries of these queues do not end a wait.
   virtual void set_paused(Id context, const std::vector<std::string>& queues) = 0;
+  // Reports the first claim from a context after wait() has named it. If other agents often claim the entries first,
+  // the waiter reacts later to new entries, so that not every job wakes all agents.
+  virtual void on_claimed(Id /*context*/, bool /*has_found_entries*/) {}
   // Ends the present or the next wait(). May be called from any thread, also from a signal thread.
   virtual void wake() = 0;
 };

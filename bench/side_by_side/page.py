@@ -19,7 +19,7 @@ class Page(Sections):
             "",
             f"Written by `./dev bench{' --quick' if settings['quick'] else ''}` in {settings['seconds'] / 60:.0f} min from [{self.file}]({self.file}): {settings['rounds']} round{'s, each of which runs' if settings['rounds'] > 1 else ', which runs'} the systems one after another. "
             "Values are medians (minimum to maximum of the rounds). `./dev bench --help` lists the options. Other measurements are in "
-            "[flows.md](flows.md), [objects.md](objects.md) and [preload.md](preload.md).",
+            "[fleet.md](fleet.md), [flows.md](flows.md), [objects.md](objects.md) and [preload.md](preload.md).",
             "",
             f"Machine: {machine['cpus']} CPUs of {machine['cpus_of_machine']}, {machine['cpu']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux {machine['kernel']}, as {machine['user']}; "
             f"{machine['date']}, load at the start {machine['load_at_start']:.1f}.",

@@ -249,7 +249,7 @@ TEST_F(ArtifactDownloadTest, ErrorsNameJobFileAndRemedy) {
   EXPECT_THAT(missing.value("problem", ""), HasSubstr("run the job again"));
 
   register_runner(1);
-  ASSERT_TRUE(test::eventually([&] { return store_->held_runners(1).value().at(0).hold_remaining_ms == 0; }));
+  ASSERT_TRUE(test::eventually([&] { return store_->runners(1).value().at(0).hold_remaining_ms == 0; }));
   const auto away = get(path_of("12:7", "app"));
   EXPECT_EQ(away.status, 503);
   EXPECT_THAT(away.head, HasSubstr("Retry-After: "));

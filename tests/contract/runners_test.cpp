@@ -76,15 +76,22 @@ TEST_P(Runners, ForeignRecordsAreListedAfterAKeyScan) {
 
 // Each agent makes this query once per lease. Regression test: with a million queued jobs, a scan of the keys took 1.5
 // seconds of Redis.
-TEST_P(Runners, HeldRunnersAreListedWithoutAKeyScan) {
+TEST_P(Runners, SilentRunnersAreFoundWithoutAKeyScan) {
   hold(20);
   hold(21);
   write_record_without_index(22);
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 23, {{"topic", "t"}}}));
-  std::vector<Id> held_ids;
-  const std::vector<RunnerInfo> runners = store_->held_runners(1).value();
-  for (const RunnerInfo& info : runners) held_ids.push_back(info.runner.id);
-  EXPECT_THAT(held_ids, ElementsAre(20, 21));
+  SilentRunners runners = store_->silent_runners(1, "lost").value();
+  EXPECT_EQ(runners.live_count, 2U);
+  EXPECT_TRUE(runners.entries.empty());
+  backend_->run_command(1, {"HSET", "mj:runner-owner:21", "until_ms", "1"});
+  runners = store_->silent_runners(1, "lost").value();
+  EXPECT_EQ(runners.live_count, 1U);
+  ASSERT_EQ(runners.entries.size(), 1U);
+  EXPECT_EQ(runners.entries[0].id, 21U);
+  EXPECT_FALSE(runners.entries[0].holder.instance.empty());
+  backend_->run_command(1, {"HSET", "runner:21", "detail", "lost"});
+  EXPECT_TRUE(store_->silent_runners(1, "lost").value().entries.empty());
   EXPECT_TRUE(backend_->run_command(1, {"ZSCORE", "mj:runners", kLastScanMember}).is_nil())
       << "the keys were not scanned";
   EXPECT_THAT(list_ids(), ElementsAre(20, 21, 22, 23));

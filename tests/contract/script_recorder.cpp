@@ -353,7 +353,8 @@ void ScriptRecorder::run_read_scripts() {
   expect_done(store_->tally(kContext, 1000, 10));
   expect_done(store_->jobs(kContext, {}));
   expect_done(store_->leases(kContext));
-  expect_done(store_->find_quiet_contexts(kContext, {kContext}, 800));
+  expect_done(store_->silent_runners(kContext, "lost"));
+  expect_done(store_->find_timed_work(kContext, {kContext}, 800));
   run_script(kContext, scripts::await_log, {key(2)});
   expect_done(store_->load(kContext, key(1)));
   expect_done(store_->load_batch(kContext, keys, names));

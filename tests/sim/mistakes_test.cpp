@@ -32,8 +32,8 @@ constexpr auto kPlantedBugs = std::to_array<PlantedBug>({
     {"ConcurrencySlotIsLeaked", "fn.call_index('SREM', 'mj:running:' .. key, job)", ""},
     {"EndOfAnEarlierRunCounts", "return fn.is_claim_owner(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
-    {.name = "FenceIsTooLate", .agent = PlantedBug::AgentBug::fences_late, .first_seed = 5300},
-    {.name = "FenceIsMissing", .agent = PlantedBug::AgentBug::fences_never, .first_seed = 2300},
+    {.name = "FenceIsTooLate", .agent = PlantedBug::AgentBug::fences_late, .first_seed = 6100},
+    {.name = "FenceIsMissing", .agent = PlantedBug::AgentBug::fences_never, .first_seed = 6100},
     {.name = "EndIsNotReported", .agent = PlantedBug::AgentBug::forgets_reports},
 });
 

@@ -1,5 +1,5 @@
-// Reports of Redis about changed keys: CLIENT TRACKING in the mode BCAST. The server reports the names of changed keys
-// of all databases, without the database, as messages on a channel of the same connection.
+// Reports of Redis about changed keys: CLIENT TRACKING. The server reports the names of changed keys of all databases,
+// without the database, as messages on a channel.
 #pragma once
 
 #include <optional>
@@ -17,5 +17,8 @@ inline constexpr const char* kInvalidateChannel = "__redis__:invalidate";
 // this connection. Returns the reason if the server or the rights of the user do not permit it. Error: the connection
 // has failed.
 Result<std::optional<Error>> track_keys(RedisConnection&, const std::set<std::string>& names);
+// Requests one report for the next change of each key after each time at which `reader` has read it. The caller then
+// subscribes to kInvalidateChannel on `receiver`. Results like track_keys().
+Result<std::optional<Error>> track_read_keys(RedisConnection& reader, RedisConnection& receiver);
 
 }  // namespace mycojobs

@@ -199,6 +199,7 @@ Result<ClaimReply> RedisClaims::claim(const ClaimRequest& request) {
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
   out.has_more = reply.at(3).number() == 1;
+  out.has_found_entries = reply.at(6).number() > 0;
   connection_.record_heads(request.context, reply.at(4));
   count_claims(connection_.metrics(), request.context, out);
   trace_claims(connection_.traces(), out, {started_us, finished_us});

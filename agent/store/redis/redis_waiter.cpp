@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <random>
 
 #include "base/errno_text.h"
 #include "base/log.h"
@@ -32,6 +32,8 @@ constexpr milliseconds kMinPollPause{50}, kMaxPollPause{500};
 constexpr milliseconds kRequestedPollPause{10};
 // The server also reports changes of the queues on which connections block, just before it answers these connections.
 constexpr milliseconds kReportDelay{1};
+// Limit of the delay of claims above which the waiter polls queues instead of blocking on them.
+constexpr milliseconds kMaxBlockingDelay{2};
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
 // Keys and hints are short. A longer reply was pushed by another client, and closes the connection.
 constexpr std::size_t kMaxReplyBytes = 1U << 20;
@@ -50,7 +52,11 @@ std::optional<QueueHint> parse_queue_hint(std::string_view message) {
   return QueueHint{static_cast<Id>(context), message.substr(end + 1)};
 }
 
-RedisWaiter::RedisWaiter(std::string topic, Fd event) : topic_(std::move(topic)), event_(std::move(event)) {}
+RedisWaiter::RedisWaiter(std::string topic, Fd event)
+    : topic_(std::move(topic)),
+      event_(std::move(event)),
+      claim_delay_(std::random_device{}()),
+      poll_delay_(std::random_device{}()) {}
 
 Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config,
                                                   const std::vector<std::pair<Id, std::string>>& queues,
@@ -100,6 +106,31 @@ void RedisWaiter::set_paused(Id context, const std::vector<std::string>& queues)
   }
 }
 
+// Claims that no result of wait() has caused do not count, since the queues may have been empty for long.
+void RedisWaiter::on_claimed(Id context, bool has_found_entries) {
+  for (Server& server : servers_) {
+    bool was_claim_due = false, has_context = false;
+    for (WatchedQueue& queue : server.queues) {
+      if (queue.context != context) continue;
+      has_context = true;
+      // This agent may have claimed a doubtful entry itself.
+      const bool is_due = std::exchange(queue.is_claim_due, false) && (has_found_entries || !queue.is_doubtful);
+      was_claim_due = was_claim_due || is_due;
+      queue.has_old_replies = queue.has_old_replies || has_found_entries;
+    }
+    if (has_context && has_found_entries) server.has_claimed_since_poll = true;
+    if (!was_claim_due) continue;
+    for (ReactionDelay* delay : {&claim_delay_, &poll_delay_})
+      has_found_entries ? delay->on_success() : delay->on_failure();
+    if (has_found_entries || (server.poller && server.has_reports)) continue;
+    // Without polls, the next BLMOVE is delayed.
+    const Time next_check_at = steady_clock::now() + claim_delay_.draw();
+    for (WatchedQueue& queue : server.queues) {
+      if (queue.context == context) queue.next_check_at = std::max(queue.next_check_at, next_check_at);
+    }
+  }
+}
+
 Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   const Time until = steady_clock::now() + milliseconds(timeout_ms);
   WaitResult result;
@@ -113,6 +144,7 @@ Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
     }
     const bool is_ready = has_result() || !errors_.empty();
     const bool was_woken = poll_once(is_ready ? steady_clock::now() : until, for_work, result);
+    for (Server& server : servers_) clear_old_replies(server);
     if (for_work) report_work(result);
     is_done = is_ready || was_woken || has_result() || !errors_.empty() || steady_clock::now() >= until;
   }
@@ -173,6 +205,7 @@ Result<void> RedisWaiter::subscribe(Server& server) {
   if (channels.list().size() == 1) return {};
   if (server.poller) {
     MJ_TRY(has_reports, request_reports(server));
+    server.has_reports = has_reports;
     Arguments all{"SUBSCRIBE", kQueueFilledChannel};
     if (has_reports) all.add(kInvalidateChannel);
     for (const std::string_view channel : channels.list().subspan(1)) all.add(channel);
@@ -184,11 +217,9 @@ Result<void> RedisWaiter::subscribe(Server& server) {
 }
 
 // Returns false if the server or the rights of the user do not permit it. The pause between polls then delays jobs of
-// plain clients.
+// plain clients. After a report, the server sends the next one for a key of that name when a poll has read it again.
 Result<bool> RedisWaiter::request_reports(Server& server) {
-  std::set<std::string> names;
-  for (const WatchedQueue& queue : server.queues) names.insert(queue.key);
-  MJ_TRY(refusal, track_keys(*server.channels.connection, names));
+  MJ_TRY(refusal, track_read_keys(*server.poller->connection, *server.channels.connection));
   if (refusal) log(LogLevel::debug, "store", "CLIENT TRACKING: {}", refusal->message);
   return !refusal;
 }
@@ -211,9 +242,16 @@ Result<void> RedisWaiter::send_ping(Server& server) {
   return {};
 }
 
+// Returns whether to block on queues. If other agents claim most entries first, polls cost less, since one poll looks
+// at all queues, while each entry would end the blocking command of each agent.
+bool RedisWaiter::can_block(const Server& server) const {
+  return !server.poller || !server.has_reports || claim_delay_.limit() <= kMaxBlockingDelay;
+}
+
 // Blocks on the queue in which an entry was seen last, of those on which no other connection blocks. A connection keeps
 // its queue unless another one had an entry later.
 Result<void> RedisWaiter::send_blocking_wait(Server& server, WaitConnection& waiting) {
+  if (!can_block(server)) return {};
   const Time now = steady_clock::now();
   const auto can_watch = [&](const WatchedQueue& queue) {
     return !queue.paused && !queue.is_blocked_on && queue.next_check_at <= now;
@@ -247,7 +285,9 @@ Result<void> RedisWaiter::send_poll(Server& server) {
   server.is_full_poll = now >= server.next_poll_at;
   if (server.is_full_poll) {
     server.earliest_requested_poll = now + kRequestedPollPause;
-    server.is_poll_requested = server.is_poll_deferred = false;
+    server.is_requested_poll = std::exchange(server.is_poll_requested, false);
+    server.is_poll_deferred = false;
+    server.has_claimed = std::exchange(server.has_claimed_since_poll, false);
   }
   server.has_found_entries = server.is_select_rejected = false;
   std::map<std::uint32_t, std::vector<std::size_t>> queues_by_database;
@@ -377,15 +417,21 @@ Result<void> RedisWaiter::process_channel_reply(Server& server, const Reply& rep
     server.channels.pending_replies = 0;
     server.channels.next_command_at = steady_clock::now() + kPingInterval;
   } else if (reply.at(1).text() == kInvalidateChannel) {
-    server.is_poll_requested = true;
-    const Time poll_at = std::max(server.earliest_requested_poll, steady_clock::now() + kReportDelay);
-    server.next_poll_at = std::min(server.next_poll_at, poll_at);
+    request_poll(server);
   } else if (reply.at(1).text() == kWakeChannel || reply.at(1).text() == kQueueFilledChannel) {
     process_queue_hint(server, reply);
   } else {
     result.hints.emplace_back(reply.at(2).text());
   }
   return {};
+}
+
+// Requests a poll after a report or hint. The random delay gives other agents the time to claim the entry.
+void RedisWaiter::request_poll(Server& server) {
+  if (std::exchange(server.is_poll_requested, true)) return;
+  server.requested_poll_at =
+      std::max(server.earliest_requested_poll, steady_clock::now() + kReportDelay + poll_delay_.draw());
+  server.next_poll_at = std::min(server.next_poll_at, server.requested_poll_at);
 }
 
 // A queue on which a connection blocks needs no hint for an entry of its list, since BLMOVE reports it. Jobs with a
@@ -401,11 +447,18 @@ void RedisWaiter::process_queue_hint(Server& server, const Reply& message) {
     return candidate.context == hint->context && candidate.key == hint->queue;
   });
   if (queue == server.queues.end() || (is_in_list && queue->is_blocked_on)) return;
+  if (is_in_list && claim_delay_.limit() > milliseconds(0) && server.has_reports) return request_poll(server);
   queue->has_entries = queue->has_entries || is_in_list;
+  queue->is_announced = !is_in_list;
   add_work(*queue);
 }
 
+void RedisWaiter::clear_old_replies(Server& server) {
+  for (WatchedQueue& queue : server.queues) queue.has_old_replies = false;
+}
+
 void RedisWaiter::add_work(WatchedQueue& queue) {
+  queue.is_doubtful = queue.has_old_replies;
   queue.last_work = steady_clock::now();
   queue.is_unreported = has_unreported_work_ = true;
 }
@@ -417,9 +470,13 @@ void RedisWaiter::report_work(WaitResult& result) {
   for (Server& server : servers_) {
     for (WatchedQueue& queue : server.queues) {
       if (!std::exchange(queue.is_unreported, false) || queue.paused) continue;
-      result.has_work = true;
-      if (std::find(result.contexts.begin(), result.contexts.end(), queue.context) == result.contexts.end())
-        result.contexts.push_back(queue.context);
+      result.has_work = queue.is_claim_due = true;
+      const auto add_context = [&](std::vector<Id>& contexts) {
+        if (std::find(contexts.begin(), contexts.end(), queue.context) == contexts.end())
+          contexts.push_back(queue.context);
+      };
+      add_context(result.contexts);
+      if (std::exchange(queue.is_announced, false)) add_context(result.announced_contexts);
     }
   }
 }
@@ -434,9 +491,11 @@ Result<void> RedisWaiter::process_blocking_reply(Server& server, WaitConnection&
   }
   if (is_select) {
     waiting.database = queue.database;
-  } else if (!reply.is_nil() && waiting.database) {
+  } else if (!reply.is_nil() && waiting.database && can_block(server)) {
     add_work(queue);
     defer_requested_poll(server);
+  } else if (!reply.is_nil() && waiting.database) {
+    request_poll(server);
   }
   return {};
 }
@@ -446,7 +505,8 @@ Result<void> RedisWaiter::process_blocking_reply(Server& server, WaitConnection&
 void RedisWaiter::defer_requested_poll(Server& server) {
   if (std::exchange(server.is_poll_deferred, true)) return;
   server.earliest_requested_poll = steady_clock::now() + kRequestedPollPause;
-  if (server.is_poll_requested) server.next_poll_at = server.earliest_requested_poll;
+  server.requested_poll_at = std::max(server.requested_poll_at, server.earliest_requested_poll);
+  if (server.is_poll_requested) server.next_poll_at = server.requested_poll_at;
 }
 
 Result<void> RedisWaiter::process_poll_reply(Server& server, const Reply& reply) {
@@ -486,9 +546,11 @@ Result<void> RedisWaiter::complete_poll(Server& server) {
   server.poll_candidates.clear();
   if (!steps.empty()) return send_poll_steps(server, std::move(steps));
   if (!server.is_full_poll) return {};
+  // A report that this agent has caused with its own claim does not count.
+  const bool is_too_late = server.is_requested_poll && !server.has_found_entries;
+  if (is_too_late && !server.has_claimed && !server.has_claimed_since_poll) poll_delay_.on_failure();
   server.poll_pause = server.has_found_entries ? kMinPollPause : std::min(server.poll_pause * 3 / 2, kMaxPollPause);
-  server.next_poll_at =
-      server.is_poll_requested ? server.earliest_requested_poll : steady_clock::now() + server.poll_pause;
+  server.next_poll_at = server.is_poll_requested ? server.requested_poll_at : steady_clock::now() + server.poll_pause;
   return {};
 }
 

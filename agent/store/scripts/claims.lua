@@ -14,7 +14,8 @@
 -- lease_ms, ids (text), queues (list), the quotas in bytes of a caller and of the context.
 -- Reply: {number of entries that were skipped (dropped or ended), {{queue, job, index in ids, epoch, attempt,
 -- deliveries, record before the claim, last number of the log}...}, paused queues, 1 if the call has reached its limit
--- of entries, {queue, revision, ...} of the journals that were written, time of the claims in ms}.
+-- of entries, {queue, revision, ...} of the journals that were written, time of the claims in ms, number of examined
+-- entries (0: the queues are empty or paused)}.
 -- Errors: MJDENIED if the actor may not run jobs in this context. A queue with a wrong type is reported as an anomaly,
 -- and the other queues are served.
 -- Repeat: not idempotent. If the reply is lost, the caller returns the claims with unclaim, by their ids.
@@ -420,7 +421,7 @@ for i, queue in ipairs(queues) do
   end
 end
 for caller, charge_bytes in pairs(charges) do charge(caller, charge_bytes) end
-return {skipped, claimed, paused, examined >= 256 and 1 or 0, written_heads(), now}
+return {skipped, claimed, paused, examined >= 256 and 1 or 0, written_heads(), now, examined}
 
 --# renew: dispatch_journal job_indexes messages deployments stored_usage job_ends
 -- Renews the leases of a runner.

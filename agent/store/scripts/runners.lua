@@ -38,3 +38,24 @@ local err = check_type(key, 'hash')
 if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
 return 0
+
+--# silent_runners:
+-- Finds runners without heartbeats. Only the index of runners is read, so that the cost does
+-- not depend on the number of keys: a server may hold a million queued jobs.
+-- ARGV: lost (detail of runners that were marked already, which are left out).
+-- Reply: {number of runners with heartbeats, {id, instance, host, pid}...}.
+-- Repeat: safe; read-only.
+local lost = next_arg()
+local err = check_type(kRunnersKey, 'zset')
+if err then return err end
+local live, silent = 0, {}
+for _, id in ipairs(redis.call('ZRANGE', kRunnersKey, 0, -1)) do
+  local holder = string.find(id, '^[1-9]%d*$') and redis.pcall('HMGET', kRunnerOwnerKey .. id, 'instance', 'until_ms', 'host', 'pid') or {}
+  if holder[1] and not holder.err and now_ms < to_number(holder[2] or nil) then
+    live = live + 1
+  elseif holder[1] and not holder.err then
+    local record = redis.pcall('HMGET', 'runner:' .. id, 'updated_at', 'detail')
+    if record[1] and not record.err and record[2] ~= lost then silent[#silent + 1] = {id, holder[1], holder[3] or '', holder[4] or ''} end
+  end
+end
+return {live, silent}

@@ -397,27 +397,32 @@ for _, key in ipairs({kDelayedKey, kQueueDeadlinesKey}) do
 end
 return {queued, processed_dependents, missing, overdue, retired, has_more, next_due or 0, redis.call('ZCARD', kLeasesKey), redis.call('ZCARD', kPrerequisitesKey)}
 
---# quiet_databases:
--- Finds databases of this server whose contexts have no time-driven work soon, so that they need no tick.
--- ARGV: idle_ms, databases (list).
--- Reply: for each database 1 if it has no work in the next idle_ms, otherwise 0, also if it cannot be read.
+--# timed_work:
+-- Looks for time-driven work in the contexts of several databases of this server, since most contexts need no tick.
+-- ARGV: within_ms, databases (list).
+-- Reply: three values for each database: 1 if work is due within within_ms or the database cannot be read, otherwise 0;
+-- 1 if there are leases, otherwise 0; ms since a tick has searched the lists of plain clients, or nil if none has.
 -- Repeat: safe; read-only.
-local idle_ms, databases = to_number(next_arg()), list_arg()
+local within_ms, databases = to_number(next_arg()), list_arg()
 -- Returns whether the selected database has work. A key with a wrong type counts as work, which tick reports.
-local function has_work()
+local function has_work(cursor, has_indexes)
   -- A search of tick for queues that no index has is complete when its cursor is 0 again.
-  local cursor = redis.pcall('HGET', kPushSearchKey, 'cursor')
   if cursor and cursor ~= '0' then return true end
-  if redis.call('EXISTS', kLeasesKey, kMissingRecordsKey, kPrerequisitesKey, kPendingReleasesKey, kHeldConcurrencyKeysKey) > 0
+  if has_indexes and redis.call('EXISTS', kMissingRecordsKey, kPrerequisitesKey, kPendingReleasesKey, kHeldConcurrencyKeysKey) > 0
     or redis.pcall('HEXISTS', kStoredBytesKey, 'over') ~= 0 then return true end
   for _, key in ipairs({kDelayedKey, kQueueDeadlinesKey}) do
     local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-    if first.err or first[2] and to_number(first[2]) <= now_ms + idle_ms then return true end
+    if first.err or first[2] and to_number(first[2]) <= now_ms + within_ms then return true end
   end
 end
 local replies = {}
 for i, database in ipairs(databases) do
   local selected = redis.pcall('SELECT', database)
-  replies[i] = (selected.err or has_work()) and 0 or 1
+  local search = not selected.err and redis.pcall('HMGET', kPushSearchKey, 'at', 'cursor') or selected
+  local has_indexes = not search.err
+    and redis.call('EXISTS', kLeasesKey, kMissingRecordsKey, kPrerequisitesKey, kPendingReleasesKey, kHeldConcurrencyKeysKey) > 0
+  replies[3 * i - 2] = (search.err or has_work(search[2], has_indexes)) and 1 or 0
+  replies[3 * i - 1] = has_indexes and redis.call('EXISTS', kLeasesKey) or 0
+  replies[3 * i] = search[1] and math.abs(now_ms - to_number(search[1])) or false
 end
 return replies

@@ -152,10 +152,12 @@ void Intake::wait_until_due(WaitRequest request) {
 }
 
 void Intake::on_wait_result(Result<WaitResult> result) {
-  woken_by_work_ = result && result->has_work;
-  if (woken_by_work_) {
-    const std::vector<Id>& contexts = result->contexts.empty() ? settings_.contexts : result->contexts;
+  if (result && result->has_work) {
+    const bool has_names = !result->contexts.empty();
+    const std::vector<Id>& contexts = has_names ? result->contexts : settings_.contexts;
+    const std::vector<Id>& announced = has_names ? result->announced_contexts : settings_.contexts;
     due_contexts_.insert(contexts.begin(), contexts.end());
+    announced_contexts_.insert(announced.begin(), announced.end());
   }
   if (!result || result->reconnected) {  // entries and hints may not have been reported
     for (auto& [context, state] : context_states_) state.claimed_boot_ms = state.topic_checked_boot_ms = 0;
@@ -265,9 +267,7 @@ std::optional<Id> Intake::find_next_context(const std::set<Id>& visited) const {
 // Claims once from each due context while slots are free. A context that may have more jobs remains due.
 void Intake::claim_batch() {
   add_overdue_context();
-  std::size_t claimed_jobs = 0;
   std::set<Id> visited;
-  std::vector<Id> contexts_without_jobs;
   while (const auto next = find_next_context(visited)) {
     liveness_.mark_progress();  // each context may wait for a server of its own
     const std::uint32_t jobs_to_claim = count_jobs_to_claim();
@@ -293,12 +293,10 @@ void Intake::claim_batch() {
       continue;
     }
     if (received_jobs < max_jobs && !reply->has_more) due_contexts_.erase(context);
+    dependencies_.waiter->on_claimed(context, reply->has_found_entries);
     start_claimed_jobs(context, *reply, sent_boot_ms);
-    claimed_jobs += received_jobs;
-    if (received_jobs == 0) contexts_without_jobs.push_back(context);
-  }
-  if (woken_by_work_ && claimed_jobs == 0) {
-    for (const Id context : contexts_without_jobs) callbacks_.on_wakeup_without_jobs(context);
+    const bool was_announced = announced_contexts_.erase(context) > 0;
+    if (received_jobs == 0 && (was_announced || reply->has_found_entries)) callbacks_.on_wakeup_without_jobs(context);
   }
 }
 

@@ -52,7 +52,7 @@ class Intake {
     std::function<void(RunReport)> report;  // receives the end or the release of a job that cannot be started
     std::function<void(RunNumber, const ClaimRef&)> on_claimed;
     std::function<void()> request_heartbeat;  // the answer of the heartbeat names cancelled jobs
-    // Called when the waiter reported work but no job was claimed in the context: timers may be due earlier.
+    // Called if a job of the context was announced or examined, but none was claimed: timers may be due earlier.
     std::function<void(Id context)> on_wakeup_without_jobs;
     // Returns the number of jobs that may be claimed without a free slot.
     std::function<std::uint32_t()> claim_ahead_count = [] { return 0U; };
@@ -147,8 +147,8 @@ class Intake {
   std::uint64_t overdue_check_boot_ms_ = 0;  // time of the last search for contexts without a recent claim
   RunNumber next_run_;
   std::mt19937_64 random_;
-  unsigned failures_ = 0;       // consecutive failures of the waiter
-  bool woken_by_work_ = false;  // whether the last wait ended with an entry of a queue
+  unsigned failures_ = 0;            // consecutive failures of the waiter
+  std::set<Id> announced_contexts_;  // contexts with an announced job, until the next claim
   LivenessCounter liveness_;
   std::atomic<std::uint32_t> held_or_requested_jobs_{0}, held_jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};

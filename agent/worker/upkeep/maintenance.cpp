@@ -16,8 +16,10 @@ namespace {
 constexpr std::uint64_t kMinLeaseCheckIntervalMs = 100, kMaxLeaseCheckIntervalMs = 400;
 constexpr std::uint64_t kMaxTickIntervalMs = 200;  // maximum interval of ticks of an active context
 constexpr std::uint64_t kIdleTickIntervalMs = 800;
-// Between two ticks of a quiet context. In between, all quiet contexts are asked for work in one call.
-constexpr std::uint64_t kQuietTickIntervalMs = 5000;
+// Between two searches of the lists of plain clients by the ticks of all agents, in an active and in an idle context.
+constexpr std::uint64_t kSearchIntervalMs = 500, kIdleSearchIntervalMs = 5000;
+// Maximum time between two ticks of this agent, since its retention may differ from that of other agents.
+constexpr std::uint64_t kMaxSkippedMs = 30000;
 constexpr std::uint64_t kActiveMs = 3000;         // a context counts as active for this time
 constexpr std::uint64_t kMinTickIntervalMs = 20;  // minimum time between two ticks, for request_early_tick()
 constexpr std::uint64_t kBatchPauseMs = 5;        // between two batches, so that other clients of the store are served
@@ -61,14 +63,13 @@ std::uint64_t Maintenance::get_tick_interval_ms(const NextTimes& next_times, std
 void Maintenance::on_activity(Id context) {
   NextTimes& next_times = next_times_[context];
   next_times.active_until = clock_.boot_ms() + kActiveMs;
-  next_times.is_quiet = false;
-  next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMaxTickIntervalMs);
+  next_times.next_tick = std::min(next_times.next_tick, next_times.last_look + kMaxTickIntervalMs);
 }
 
 void Maintenance::request_early_tick(Id context) {
   on_activity(context);
   NextTimes& next_times = next_times_[context];
-  next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMinTickIntervalMs);
+  next_times.next_tick = std::min(next_times.next_tick, next_times.last_look + kMinTickIntervalMs);
 }
 
 void Maintenance::clear_observations(Id context) {
@@ -79,9 +80,9 @@ void Maintenance::clear_observations(Id context) {
 Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_tick) return {};
-  if (next_times.is_quiet && now < next_times.next_full_tick) MJ_CHECK(skip_quiet_ticks(store, context, now));
+  if (next_times.can_skip_ticks) MJ_CHECK(skip_needless_ticks(store, context, now));
   if (now < next_times.next_tick) return {};
-  next_times.last_tick = now;
+  next_times.last_tick = next_times.last_look = now;
   next_times.next_tick = now + kMaxTickIntervalMs;  // after an error
   next_times.has_leases = true;                     // after an error the leases are checked anyway
   MJ_TRY(reply, store.tick(context, request_));
@@ -99,26 +100,41 @@ Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_ti
   const std::uint64_t answer_ms = clock_.boot_ms();
   if (reply.next_due_ms > 0) next_times.next_tick = std::min(next_times.next_tick, answer_ms + reply.next_due_ms);
   if (reply.has_more) next_times.next_tick = answer_ms + kBatchPauseMs;
-  next_times.is_quiet = !reply.has_more && !has_worked && reply.lease_count + reply.prerequisite_count == 0 &&
-                        now >= next_times.active_until;
-  next_times.next_full_tick = now + kQuietTickIntervalMs;
+  next_times.can_skip_ticks = !reply.has_more && !has_worked && reply.prerequisite_count == 0;
   return {};
 }
 
-// Postpones the ticks of all contexts that are quiet and soon due, if they still have no work. If a server answers
-// with an error, its contexts get their ticks, which report it.
-Result<void> Maintenance::skip_quiet_ticks(LeaseStore& store, Id context, std::uint64_t now) {
+// Returns whether a tick has to search the lists of plain clients. Ticks of other agents count, so that the number of
+// ticks does not grow with the number of agents.
+bool Maintenance::is_search_due(const NextTimes& next_times, const TimedWork& work, std::uint64_t now) {
+  if (now >= next_times.last_tick + kMaxSkippedMs) return true;
+  const std::uint64_t interval_ms = now < next_times.active_until ? kSearchIntervalMs : kIdleSearchIntervalMs;
+  if (work.last_search_ms) return now >= next_times.last_tick + interval_ms && *work.last_search_ms >= interval_ms;
+  // Searches that found no queue leave no time. All agents together search as often as one.
+  return now >= next_times.last_tick + interval_ms * std::max<std::uint64_t>(next_times.live_runners, 1);
+}
+
+// Looks for work in this context and in those whose ticks are due soon, and postpones the ticks of contexts without
+// work. If a server answers with an error, its contexts get their ticks, which report it.
+Result<void> Maintenance::skip_needless_ticks(LeaseStore& store, Id context, std::uint64_t now) {
   std::vector<Id> asked;
   for (const auto& [id, next_times] : next_times_) {
-    if (next_times.is_quiet && now < next_times.next_full_tick && next_times.next_tick <= now + kIdleTickIntervalMs / 2)
+    if (next_times.can_skip_ticks && next_times.next_tick <= now + get_tick_interval_ms(next_times, now) / 2)
       asked.push_back(id);
   }
-  const auto quiet = store.find_quiet_contexts(context, asked, kIdleTickIntervalMs);
-  if (!quiet && quiet.error().code == Code::unavailable) return tl::unexpected<Error>(quiet.error());
-  if (!quiet) return {};
-  for (const Id id : *quiet) {
+  const auto found = store.find_timed_work(context, asked, kIdleTickIntervalMs);
+  if (!found && found.error().code == Code::unavailable) return tl::unexpected<Error>(found.error());
+  if (!found) return {};
+  for (const auto& [id, work] : *found) {
     NextTimes& next_times = next_times_[id];
+    if (work.is_due || is_search_due(next_times, work, now)) {
+      next_times.can_skip_ticks = false;
+      continue;
+    }
+    next_times.last_look = now;
     next_times.next_tick = now + get_tick_interval_ms(next_times, now);
+    next_times.has_leases = work.has_leases;
+    if (!work.has_leases) leases_[id].clear_observations();
   }
   return {};
 }
@@ -148,24 +164,23 @@ Result<void> Maintenance::expire_leases(Store& store, Id context, NextTimes& nex
 Result<void> Maintenance::mark_lost_runners(Store& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < next_times.next_runners) return {};
-  // The interval is long, since the check reads the record of every runner.
   next_times.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);
-  MJ_TRY(runners, store.held_runners(context));
+  MJ_TRY(runners, store.silent_runners(context, kRunnerLost));
   const std::uint64_t answer_ms = clock_.boot_ms();
+  next_times.live_runners = runners.live_count;
   decltype(silent_runners_) still_silent;
-  for (const RunnerInfo& info : runners) {
-    if (info.hold_remaining_ms > 0 || info.runner.detail == kRunnerLost) continue;
-    const auto key = std::pair(context, info.runner.id);
+  for (const auto& [id, holder] : runners.entries) {
+    const auto key = std::pair(context, id);
     const auto known = silent_runners_.find(key);
-    if (known == silent_runners_.end() || known->second.instance != info.holder.instance) {
-      still_silent[key] = {info.holder.instance, answer_ms};
+    if (known == silent_runners_.end() || known->second.instance != holder.instance) {
+      still_silent[key] = {holder.instance, answer_ms};
     } else if (now - known->second.since_boot_ms < lease_ms_) {
       still_silent[key] = known->second;
     } else {
-      MJ_CHECK(mark_runner(store, context, info.runner.id, kRunnerLost));
+      MJ_CHECK(mark_runner(store, context, id, kRunnerLost));
       log(LogLevel::warn, "worker",
-          "context {}: runner {} is lost: process {} on {} has been silent for more than a lease", context,
-          info.runner.id, info.holder.pid, info.holder.host);
+          "context {}: runner {} is lost: process {} on {} has been silent for more than a lease", context, id,
+          holder.pid, holder.host);
     }
   }
   std::erase_if(silent_runners_, [context](const auto& entry) { return entry.first.first == context; });

@@ -39,10 +39,11 @@ class Maintenance {
  private:
   struct NextTimes {  // times on CLOCK_BOOTTIME
     std::uint64_t last_tick = 0, next_tick = 0, next_leases = 0, next_runners = 0;
+    std::uint64_t last_look = 0;  // the last tick, or the last time at which the context was found to need none
     std::uint64_t active_until = 0;
-    std::uint64_t next_full_tick = 0;  // of a quiet context
-    bool has_leases = false;           // whether the last tick has seen leases
-    bool is_quiet = false;             // whether the last tick has found neither work nor work that is due soon
+    std::uint64_t live_runners = 0;  // number of runners of the context with heartbeats
+    bool has_leases = false;         // whether the last look has seen leases
+    bool can_skip_ticks = false;     // whether a tick is preceded by a look for work
   };
   struct SilentRunner {
     std::string instance;
@@ -50,7 +51,8 @@ class Maintenance {
   };
   std::uint64_t get_tick_interval_ms(const NextTimes&, std::uint64_t now) const;
   Result<void> tick(LeaseStore&, Id context, NextTimes&);
-  Result<void> skip_quiet_ticks(LeaseStore&, Id context, std::uint64_t now);
+  static bool is_search_due(const NextTimes&, const TimedWork&, std::uint64_t now);
+  Result<void> skip_needless_ticks(LeaseStore&, Id context, std::uint64_t now);
   Result<void> expire_leases(Store&, Id context, NextTimes&);
   Result<void> mark_lost_runners(Store&, Id context, NextTimes&);
 

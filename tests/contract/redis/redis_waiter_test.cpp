@@ -1,7 +1,10 @@
 // Waiting for more queues than there are blocking connections.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <mutex>
 #include <set>
+#include <thread>
 
 #include "base/clock.h"
 #include "contract/redis/redis_server.h"
@@ -208,6 +211,146 @@ TEST_F(ManyQueues, RestartedServerIsWaitedForAgain) {
   }));
   EXPECT_TRUE(reconnected);
   EXPECT_THAT(contexts, ElementsAre(kContexts - 1));
+}
+
+// The connections of the waiter that block.
+class FleetOfWaiters : public ManyQueues {
+ protected:
+  std::size_t count_blocked() {
+    const Reply list = administrate(0, {"CLIENT", "LIST"});
+    std::size_t count = 0;
+    for (auto at = list.text().find(" cmd=blmove "); at != std::string_view::npos;
+         at = list.text().find(" cmd=blmove ", at + 1)) {
+      const std::size_t begin = list.text().rfind('\n', at) + 1;  // 0 in the first line
+      if (list.text().substr(begin, at - begin).find(" flags=b") != std::string_view::npos) ++count;
+    }
+    return count;
+  }
+  // Lets the agent of the waiter come too late, as if another agent had claimed each job.
+  void lose_claims(Waiter& waiter, int count) {
+    for (int i = 0; i < count; ++i) {
+      push(1);
+      for (const Id context : wait_for_contexts(waiter)) waiter.on_claimed(context, false);
+      administrate(1, {"DEL", "queue:python"});
+    }
+  }
+  Job make_job(Id id, Id context) {
+    Job job;
+    job.id = id;
+    job.caller_id = 12;
+    job.context_id = context;
+    job.script = "print(1)";
+    job.script_type = "python";
+    return job;
+  }
+};
+
+TEST_F(FleetOfWaiters, WaiterThatComesTooLatePollsUntilItsClaimsSucceed) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(50, true).value().has_work);
+  EXPECT_GT(count_blocked(), 0U);
+  lose_claims(*waiter, 10);
+  EXPECT_TRUE(eventually([&] {
+    (void)waiter->wait(100, true);
+    return count_blocked() == 0;
+  }));
+  for (const Id context : {Id{1}, Id{17}, kContexts}) {
+    push(context, "queue:v");
+    EXPECT_THAT(wait_for_contexts(*waiter), Contains(context)) << "polls find the job";
+    waiter->on_claimed(context, true);
+    administrate(context, {"DEL", "queue:v"});
+  }
+  EXPECT_TRUE(eventually([&] {
+    push(2);
+    for (const Id context : wait_for_contexts(*waiter)) waiter->on_claimed(context, true);
+    return count_blocked() > 0;
+  }));
+}
+
+TEST_F(FleetOfWaiters, ClaimsWithoutAReportDoNotCount) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(50, true).value().has_work);
+  for (int i = 0; i < 20; ++i) waiter->on_claimed(1, false);
+  EXPECT_FALSE(waiter->wait(1500, true).value().has_work);
+  EXPECT_GT(count_blocked(), 0U);
+}
+
+TEST_F(FleetOfWaiters, EntryThatTheAgentHasClaimedItselfDoesNotCount) {
+  auto waiter = open_waiter();
+  EXPECT_FALSE(waiter->wait(50, true).value().has_work);
+  for (int i = 0; i < 20; ++i) {
+    administrate(0, {"PUBLISH", "mj:wake", "5 queue:python"});
+    EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(5U));
+    administrate(0, {"PUBLISH", "mj:wake", "5 queue:python"});
+    waiter->on_claimed(5, true);  // of both jobs
+    EXPECT_THAT(wait_for_contexts(*waiter), ElementsAre(5U));
+    waiter->on_claimed(5, false);
+  }
+  EXPECT_FALSE(waiter->wait(1500, true).value().has_work);
+  EXPECT_GT(count_blocked(), 0U);
+}
+
+TEST_F(FleetOfWaiters, WithoutReportsAndHintsAJobIsFoundAfterLostClaims) {
+  administrate(0, {"ACL", "SETUSER", "limited", "on", ">secret", "~*", "resetchannels", "&mj:wake", "&runner20",
+                   "+@all", "-client|tracking"});
+  RedisStoreConfig limited = config_for(url());
+  limited.default_url.replace(0, std::string("unix://").size(), "unix://limited:secret@");
+  std::vector<std::pair<Id, std::string>> queues;
+  for (Id context = 1; context <= kContexts; ++context) queues.emplace_back(context, "queue:python");
+  auto waiter = make_redis_stores(limited)->open_waiter(queues, "runner20").value();
+  EXPECT_FALSE(waiter->wait(50, true).value().has_work);
+  lose_claims(*waiter, 10);
+  for (const Id context : {Id{1}, kContexts}) {
+    push(context);
+    EXPECT_THAT(wait_for_contexts(*waiter), Contains(context));
+    administrate(context, {"DEL", "queue:python"});
+    while (waiter->wait(20, true).value().has_work) continue;
+  }
+}
+
+// One agent ends after it was notified of a job, and before its claim.
+TEST_F(FleetOfWaiters, EveryJobOfManyContextsIsClaimedOnce) {
+  constexpr Id kJobs = 300;
+  std::mutex mutex;
+  std::multiset<std::string> claimed;
+  std::atomic<bool> stop = false;
+  const auto serve = [&](Id runner, bool ends_early) {
+    auto waiter = open_waiter();
+    auto store = make_redis_stores(config_for(url()))->open().value();
+    while (!stop) {
+      const auto result = waiter->wait(50, true).value();
+      if (ends_early && result.has_work) return;
+      for (const Id context : result.contexts) {
+        ClaimRequest request{.context = context, .runner = runner, .instance = "a", .queues = {"queue:python"}};
+        request.max_jobs = 4;
+        const auto reply = store->claim(request).value();
+        waiter->on_claimed(context, reply.has_found_entries);
+        const std::lock_guard lock(mutex);
+        for (const ClaimedJob& job : reply.jobs) claimed.insert(std::to_string(context) + ' ' + job.ref.job_key);
+      }
+    }
+  };
+  std::vector<std::thread> agents;
+  for (Id runner = 1; runner <= 5; ++runner) agents.emplace_back(serve, runner, runner == 1);
+  auto store = make_redis_stores(config_for(url()))->open().value();
+  for (Id id = 1; id <= kJobs; ++id) {
+    const Id context = 1 + id % kContexts;
+    if (id % 2 == 0) {
+      EXPECT_TRUE(store->submit(make_job(id, context)));
+    } else {  // a plain client
+      const std::string key = "job:12:" + std::to_string(id), text = std::to_string(id);
+      administrate(context, {"HSET", key, "id", text, "caller_id", "12", "script", "x", "script_type", "python"});
+      administrate(context, {"LPUSH", "queue:python", key});
+    }
+  }
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return claimed.size() >= kJobs;
+  }));
+  stop = true;
+  for (std::thread& agent : agents) agent.join();
+  EXPECT_EQ(std::set<std::string>(claimed.begin(), claimed.end()).size(), kJobs);
+  EXPECT_EQ(claimed.size(), kJobs);
 }
 
 }  // namespace

@@ -121,12 +121,40 @@ TEST_F(HousekeepingTest, IdleContextIsPolledRarely) {
   });
   run_for(8000);
   EXPECT_THAT(calls["tick"], testing::AllOf(testing::Ge(2), testing::Le(3))) << "at the start, and every 5 s";
-  EXPECT_THAT(calls["quiet_databases"], testing::AllOf(testing::Ge(7), testing::Le(10)));
+  EXPECT_THAT(calls["timed_work"], testing::AllOf(testing::Ge(7), testing::Le(10)));
   EXPECT_LE(calls["leases"], 1) << "the check of runners counts their leases once in 30 s";
   calls.clear();
   housekeeping_->on_activity(1);
   run_for(2000);
-  EXPECT_GE(calls["tick"], 9);
+  EXPECT_GE(calls["timed_work"], 9);
+  EXPECT_THAT(calls["tick"], testing::AllOf(testing::Ge(3), testing::Le(4))) << "every 500 ms";
+  server_.set_faults(nullptr);
+}
+
+TEST_F(HousekeepingTest, AgentsShareTheTicksOfAContext) {
+  submit();
+  constexpr int kAgents = 10;
+  std::vector<std::unique_ptr<Maintenance>> agents;
+  for (int i = 0; i < kAgents; ++i) agents.push_back(std::make_unique<Maintenance>(clock_, settings_));
+  const auto run_all = [&](int ms) {
+    for (const std::uint64_t end = clock_.boot + static_cast<std::uint64_t>(ms); clock_.boot < end; advance_clock(20)) {
+      for (const auto& agent : agents) ASSERT_TRUE(agent->run_due_work(*store_, 1));
+    }
+  };
+  run_all(1000);
+  std::map<std::string, int> calls;
+  server_.set_faults([&](const ServerCall& call) {
+    ++calls[std::string(call.name)];
+    return Fault::none;
+  });
+  run_all(20000);
+  EXPECT_THAT(calls["tick"], testing::AllOf(testing::Ge(3), testing::Le(2 * kAgents))) << "one of all agents every 5 s";
+  calls.clear();
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& agent : agents) agent->on_activity(1);
+    run_all(1000);
+  }
+  EXPECT_THAT(calls["tick"], testing::AllOf(testing::Ge(30), testing::Le(60))) << "one of all agents every 500 ms";
   server_.set_faults(nullptr);
 }
 
