@@ -10,6 +10,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 namespace mycojobs::test {
 namespace {
@@ -80,7 +81,20 @@ CertificateFiles TestCa::issue(const std::string& name, const std::string& names
   return files;
 }
 
-std::uint16_t find_free_port() { return bind_free_port(Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))); }
+// The system assigns ports above this range to outgoing connections of all processes, so that such a port may be in use
+// again before a server binds to it.
+std::uint16_t find_free_port() {
+  constexpr unsigned kFirstPort = 10000, kPorts = 22000, kMaxAttempts = 1000;
+  std::random_device random;
+  for (unsigned attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    const auto port = static_cast<std::uint16_t>(kFirstPort + random() % kPorts);
+    const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = loopback(port);
+    if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return port;
+  }
+  ADD_FAILURE() << "no port of 127.0.0.1 is free";
+  return 0;
+}
 
 TlsRedisServer::TlsRedisServer(const TempDir& folder, const TestCa& ca, const CertificateFiles& files,
                                std::vector<std::string> extra_options) {
