@@ -152,9 +152,13 @@ class Container:  # pylint: disable=too-many-instance-attributes
             raise AssertionError(f"{self.name} did not end within {limit_s} s of TERM:\n{self.log()[-3000:]}") from error
 
     def kill(self):
-        """Kills all processes of the container. --kill-child and the end of process 1 kill the others."""
+        """Kills process 1 of the container, which ends all others. --kill-child has no effect after the change of the user."""
         if self.process and self.process.poll() is None:
-            self.process.kill()
+            first = self.first_process()
+            if first:
+                os.kill(first, signal.SIGKILL)
+            else:
+                self.process.kill()
             self.process.wait()
 
 
