@@ -31,8 +31,8 @@ class HttpTransfer {
     // Receives the body of an answer in pieces. An error of the function ends the transfer, and perform() returns the
     // error. If null, or for other answers than those of body_status, the body is stored in Answer::body.
     std::function<Result<void>(std::string_view)> on_body = nullptr;
-    // Status of the answers whose bodies are passed to on_body; 0 means 200 and 206. If not 0, the body of an answer
-    // with another status is not received.
+    // Only bodies of answers with this status are passed to on_body; 0 means 200 and 206. If not 0, the body of an
+    // answer with another status is not received.
     int body_status = 0;
     std::string ca = {};                      // as in HttpPost
     const std::atomic<bool>* stop = nullptr;  // true ends the transfer within a second

@@ -64,8 +64,8 @@ class LeaseStore {
   // Expires all live claims of an instance of a runner at once. REQUIRES: no process of the instance is left.
   Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance);
   Result<TickReply> tick(Id context, const TickRequest&);
-  // Looks for work that is due within within_ms in those of `contexts` that are on the server of `context`. One round
-  // trip, whose cost is a fraction of a tick.
+  // Finds work that is due within within_ms, in those of `contexts` that are on the server of `context`. The call needs
+  // one round trip and costs a fraction of a tick.
   Result<std::map<Id, TimedWork>> find_timed_work(Id context, const std::vector<Id>& contexts, std::uint64_t within_ms);
 
  private:

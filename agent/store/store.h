@@ -99,7 +99,7 @@ class Store final : public RedisClaims,
 struct WaitResult {
   bool has_work = false;                // at least one of the queues may have an entry, so the caller should claim
   std::vector<Id> contexts;             // contexts of these entries; empty with has_work: any context
-  std::vector<Id> announced_contexts;   // those of `contexts` with an announced job, which may be due in a moment
+  std::vector<Id> announced_contexts;   // members of `contexts` with an announced job, which may be due soon
   std::vector<std::string> hints;       // payloads published on the topic: message keys, "cancel:<job key>"
   bool reconnected = false;             // hints may have been lost, so the caller should read topic_pending()
   bool has_unreachable_server = false;  // the connection to a server has failed and was not restored

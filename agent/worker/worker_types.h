@@ -180,7 +180,7 @@ struct WorkerSettings {
   std::string state_dir;  // folder for data that outlives the process; if empty, nothing is stored
 };
 
-// Returns the interval in ms of a check of a context that only finds work whose hint was lost: 500 ms for each context
+// Returns the interval in ms of a check of a context that only finds work after a lost hint: 500 ms for each context
 // of the agent, within these limits. So 60 contexts together cause two such checks a second.
 inline std::uint64_t get_safety_interval_ms(std::size_t contexts, std::uint64_t min_ms) {
   return std::clamp<std::uint64_t>(contexts * 500, min_ms, 30000);

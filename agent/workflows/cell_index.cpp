@@ -88,8 +88,8 @@ void add(CellRange& sum, const CellRange& part) {
   for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += part.counts[i];
 }
 
-// Returns a hash of a key, whose lower bits select the ends of pages and nodes. Without a salt: FNV-1a with a final
-// mix.
+// Returns a hash of a key. The lower bits of the hash select the ends of pages and nodes. Without a salt, the hash is
+// FNV-1a with a final mix.
 std::uint64_t hash_key(std::string_view salt, std::string_view key) {
   if (!salt.empty()) return siphash(salt, key);
   std::uint64_t hash = 0xcbf29ce484222325U;

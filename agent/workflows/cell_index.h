@@ -8,9 +8,9 @@
 //           size of its state and the height of its last fact
 //
 // A page ends after a key with certain bits in its hash, or at a limit of cells and bytes; a node likewise. Equal sets
-// of cells therefore have equal blobs, in whatever order the cells changed. The hash depends on a secret salt of the
-// index, so that clients who choose keys cannot choose the ends of pages. No side effects but the calls of the reader;
-// thread-safe.
+// of cells therefore have equal blobs, independent of the order of changes. The hash depends on a secret salt of the
+// index, so that a client that selects keys does not control the ends of pages. No side effects but the calls of the
+// reader; thread-safe.
 #pragma once
 
 #include <array>

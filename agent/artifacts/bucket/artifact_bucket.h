@@ -71,7 +71,7 @@ class ArtifactBucket {
     std::uint64_t changed_unix_ms = 0;  // start of the upload, or modification time of the object; 0: unknown
   };
   struct Page {
-    std::vector<ListedObject> objects;  // without objects whose names are not keys of artifacts
+    std::vector<ListedObject> objects;  // only objects with the name of an artifact
     std::string next;                   // argument of the next call; empty after the last page
   };
   // Lists at most 1,000 objects of jobs.

@@ -51,7 +51,7 @@ Result<std::string> read_or_create_owner_id(const std::string& path) {
   }
 }
 
-// The content of a marker, whose text is "<id of the agent> <time in Unix ms>".
+// A parsed marker. Its text is "<id of the agent> <time in Unix ms>".
 struct OwnerMarker {
   std::string id;
   std::uint64_t written_unix_ms = 0;

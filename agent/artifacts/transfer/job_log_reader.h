@@ -32,7 +32,7 @@ class JobLogReader {
   static constexpr std::uint64_t kMaxDiskWaitMs = 30000;
 
   // Returns lines after after_seq, as RecordStore::logs(). A line of the stream `system` reports missing output: output
-  // that neither the store nor the runner has, or whose runner does not answer.
+  // that neither the store nor the runner has, or output on a runner that does not answer.
   Result<LogPage> read(RecordStore&, Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                        std::uint32_t wait_ms, PendingLines pending_lines = PendingLines::end_page);
 

@@ -28,7 +28,7 @@ class LogFetcher::Channel final : public HintListener {
     MJ_TRY(store, stores.open_reader());
     auto channel = std::make_shared<Channel>(clock, context, std::move(store));
     // Publishes an empty message on a channel without subscribers. This detects a Redis user without permission for the
-    // channels, whose requests would otherwise wait for the time-out of the subscription.
+    // channels. The requests of this user would otherwise wait for the time-out of the subscription.
     const auto sent = channel->publish(transfer_channel(channel->database_, std::string(kTransferIdDigits, '0')), "");
     if (!sent && sent.error().code == Code::denied)
       return fail(Code::denied, "this Redis user may not request lines of other hosts (`context acl`)");

@@ -104,8 +104,8 @@ class RedisWaiter final : public Waiter {
     bool is_poll_requested = false;  // a queue was changed after the latest poll was sent
     bool is_poll_deferred = false;   // defer_requested_poll() was called after the latest poll was sent
     Time earliest_requested_poll, requested_poll_at;
-    // Whether the present poll was requested, and whether this agent has claimed jobs since the poll before it.
-    bool is_requested_poll = false, has_claimed = false;
+    bool is_requested_poll = false;       // the present poll was requested
+    bool has_claimed = false;             // this agent has claimed jobs between the previous poll and the present poll
     bool has_claimed_since_poll = false;  // this agent has claimed jobs since the latest poll was sent
     std::chrono::milliseconds poll_pause{};
     bool is_connected = false, was_connected = false;

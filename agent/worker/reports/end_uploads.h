@@ -70,7 +70,7 @@ class EndUploads final : public TimedLoop {
   void on_settled(std::span<const RunNumber>);            // the store has accepted or rejected the ends
   void on_stale(RunNumber run) { post(ClaimLost{run}); }  // the claim is not valid any more
   void on_cancelled(RunNumber run) { post(JobCancelled{run}); }
-  // Returns the number of pending ends whose jobs occupy no slot. An end is pending from submit() to on_settled(). If
+  // Returns the number of pending ends of jobs without a slot. An end is pending from submit() to on_settled(). If
   // the pending ends exceed kMaxPendingBytes of memory, the jobs of further ends occupy their slots until on_settled().
   std::uint32_t slotless_count() const { return slotless_count_; }
   // Returns the number of saved ends with a failed latest upload.

@@ -114,8 +114,8 @@ bool Maintenance::is_search_due(const NextTimes& next_times, const TimedWork& wo
   return now >= next_times.last_tick + interval_ms * std::max<std::uint64_t>(next_times.live_runners, 1);
 }
 
-// Looks for work in this context and in those whose ticks are due soon, and postpones the ticks of contexts without
-// work. If a server answers with an error, its contexts get their ticks, which report it.
+// Looks for work in this context and in contexts with a tick that is due soon, and postpones the ticks of contexts
+// without work. If a server answers with an error, its contexts get their ticks, which report it.
 Result<void> Maintenance::skip_needless_ticks(LeaseStore& store, Id context, std::uint64_t now) {
   std::vector<Id> asked;
   for (const auto& [id, next_times] : next_times_) {

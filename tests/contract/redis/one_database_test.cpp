@@ -49,13 +49,8 @@ class OneDatabase : public RedisServer {
     EXPECT_TRUE(reply) << reply.error().message;
     return *reply;
   }
-  static Job make_job(Id id) {
-    Job job;
-    job.id = id, job.caller_id = 12, job.context_id = kContext, job.script = "print(1)", job.script_type = "python";
-    return job;
-  }
   void run_job(Id id) {
-    ASSERT_TRUE(store_->submit(make_job(id)));
+    ASSERT_TRUE(store_->submit(simple_job(id, kContext)));
     ClaimRequest request;
     request.context = kContext, request.runner = 20, request.queues = {"queue:python"}, request.lease_ms = 60000;
     const auto claimed = store_->claim(request);
@@ -208,9 +203,9 @@ TEST_F(OneDatabase, AbandonedConnectionIsNotKilledWithoutAnId) {
   store_ = std::make_unique<Store>(config_);
   run_job(1);
   ::kill(redis_->pid(), SIGSTOP);
-  EXPECT_EQ(outcome(store_->submit(make_job(2))), "unavailable");
+  EXPECT_EQ(outcome(store_->submit(simple_job(2, kContext))), "unavailable");
   ::kill(redis_->pid(), SIGCONT);
-  EXPECT_TRUE(eventually([&] { return store_->submit(make_job(2)).has_value(); }));
+  EXPECT_TRUE(eventually([&] { return store_->submit(simple_job(2, kContext)).has_value(); }));
 }
 
 TEST(ForbiddenCommands, AreRecognisedByTheTextsOfServices) {

@@ -55,16 +55,6 @@ class RedisPoolTest : public RedisServer {
   static constexpr RedisPool::Timeouts kTimeouts{3000, 5000};
 };
 
-Job make_pool_job(Id context, Id id) {
-  Job job;
-  job.id = id;
-  job.caller_id = 12;
-  job.context_id = context;
-  job.script = "print(1)";
-  job.script_type = "python";
-  return job;
-}
-
 TEST_F(RedisPoolTest, StoresOfAThreadShareTheirConnections) {
   const auto factory = make_redis_stores(config());
   std::vector<std::unique_ptr<Store>> stores;
@@ -203,7 +193,7 @@ TEST_F(RedisPoolTest, AbandonedCommandIsEndedBeforeACallOfAnotherStore) {
   const auto reader = factory->open_reader().value(), other = factory->open().value();
   ASSERT_TRUE(reader->queue_length(1, "queue:python") && other->queue_length(2, "queue:python"));
   administrate({"CLIENT", "PAUSE", "60000", "WRITE"});
-  EXPECT_EQ(outcome(reader->submit(make_pool_job(1, 1))), "unavailable");
+  EXPECT_EQ(outcome(reader->submit(simple_job(1, 1))), "unavailable");
   ASSERT_TRUE(other->queue_length(2, "queue:python"));
   administrate({"CLIENT", "UNPAUSE"});
   EXPECT_EQ(reader->queue_length(1, "queue:python").value(), 0U);
@@ -215,10 +205,10 @@ TEST_F(RedisPoolTest, RejectedSelectDoesNotExecuteTheCommandElsewhere) {
   RedisStoreConfig limited = config();
   limited.default_url.replace(0, std::string("unix://").size(), "unix://limited:secret@");
   const auto store = make_redis_stores(limited)->open().value();
-  ASSERT_TRUE(store->submit(make_pool_job(1, 1)));
-  EXPECT_EQ(outcome(store->submit(make_pool_job(2, 2))), "denied");
+  ASSERT_TRUE(store->submit(simple_job(1, 1)));
+  EXPECT_EQ(outcome(store->submit(simple_job(2, 2))), "denied");
   EXPECT_EQ(administrate({"EXISTS", "job:12:2"}, 1).number(), 0U);
-  EXPECT_TRUE(store->submit(make_pool_job(1, 3)));
+  EXPECT_TRUE(store->submit(simple_job(3, 1)));
   EXPECT_TRUE(store->now_ms()) << "database 0 needs no permission for SELECT";
   const auto no_such_database = store->queue_length(1000, "queue:python");
   EXPECT_EQ(outcome(no_such_database), "denied");
@@ -250,7 +240,7 @@ TEST_F(RedisPoolTest, MissingReplicaIsAnErrorOfTheCallAlone) {
   RedisStoreConfig replicated = config();
   replicated.wait_replicas = 1;
   const auto store = make_redis_stores(replicated)->open().value();
-  const auto submitted = store->submit(make_pool_job(1, 1));
+  const auto submitted = store->submit(simple_job(1, 1));
   EXPECT_EQ(outcome(submitted), "unavailable");
   EXPECT_NE(submitted.error().message.find("0 replicas have the write"), std::string::npos)
       << submitted.error().message;
@@ -270,7 +260,7 @@ TEST_F(RedisPoolTest, CallsOfTwoThreadsSurviveAKilledServer) {
       for (Id id = 1; !stop; ++id) {
         const Id context = 1 + id % kContexts;
         // The id names the context, so that a job in the database of another context is found below.
-        if (store->submit(make_pool_job(context, (id * 2 + thread) * 100 + context))) ++submitted;
+        if (store->submit(simple_job((id * 2 + thread) * 100 + context, context))) ++submitted;
       }
     });
   }

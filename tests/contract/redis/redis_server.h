@@ -20,6 +20,16 @@ inline RedisStoreConfig config_for(const std::string& url) {
   return config;
 }
 
+inline Job simple_job(Id id, Id context = 1) {
+  Job job;
+  job.id = id;
+  job.caller_id = 12;
+  job.context_id = context;
+  job.script = "print(1)";
+  job.script_type = "python";
+  return job;
+}
+
 // A server of a single test, which can be killed and restarted with its data.
 class RedisServer : public testing::Test {
  protected:

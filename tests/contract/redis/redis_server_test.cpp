@@ -24,16 +24,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-Job simple_job(Id id) {
-  Job job;
-  job.id = id;
-  job.caller_id = 12;
-  job.context_id = 1;
-  job.script = "print(1)";
-  job.script_type = "python";
-  return job;
-}
-
 ClaimRequest simple_request(std::uint32_t lease_ms) {
   ClaimRequest request;
   request.context = 1;

@@ -126,15 +126,9 @@ TEST_F(ManyQueues, SubmittedJobEndsTheWaitWithoutAPoll) {
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(waiter->wait(100, true).value().has_work);  // the pause of polls grows
   std::uint64_t fastest_ms = 1000;
   for (Id id = 1; id <= 5; ++id) {
-    Job job;
-    job.id = id;
-    job.caller_id = 12;
-    job.context_id = context;
-    job.script = "print(1)";
-    job.script_type = "python";
     const SystemClock clock;
     const std::uint64_t start_ms = clock.boot_ms();
-    ASSERT_TRUE(store->submit(job));
+    ASSERT_TRUE(store->submit(simple_job(id, context)));
     EXPECT_THAT(wait_for_contexts(*waiter), Contains(context));
     fastest_ms = std::min(fastest_ms, clock.boot_ms() - start_ms);
     administrate(context, {"DEL", "queue:python"});
@@ -234,15 +228,6 @@ class FleetOfWaiters : public ManyQueues {
       administrate(1, {"DEL", "queue:python"});
     }
   }
-  Job make_job(Id id, Id context) {
-    Job job;
-    job.id = id;
-    job.caller_id = 12;
-    job.context_id = context;
-    job.script = "print(1)";
-    job.script_type = "python";
-    return job;
-  }
 };
 
 TEST_F(FleetOfWaiters, WaiterThatComesTooLatePollsUntilItsClaimsSucceed) {
@@ -336,7 +321,7 @@ TEST_F(FleetOfWaiters, EveryJobOfManyContextsIsClaimedOnce) {
   for (Id id = 1; id <= kJobs; ++id) {
     const Id context = 1 + id % kContexts;
     if (id % 2 == 0) {
-      EXPECT_TRUE(store->submit(make_job(id, context)));
+      EXPECT_TRUE(store->submit(simple_job(id, context)));
     } else {  // a plain client
       const std::string key = "job:12:" + std::to_string(id), text = std::to_string(id);
       administrate(context, {"HSET", key, "id", text, "caller_id", "12", "script", "x", "script_type", "python"});
